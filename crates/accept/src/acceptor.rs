@@ -1,10 +1,10 @@
-//! The acceptor: one thread that waits on every listener of every pod and gives each new connection to the least
-//! loaded worker, so that the balance is exact whatever listener a connection came through.
+//! Acceptor thread: it waits on the listeners of all pods and gives each new connection to the least loaded worker. The balance
+//! is exact, whichever listener a connection came through.
 //!
-//! A connection that there is no room for, in its pod's quota or in the whole process, is accepted and reset at once: left
-//! in the listener's queue it would keep the others waiting.
+//! A connection beyond its pod's quota, or beyond the process's, is accepted and reset at once. In the listener's queue it
+//! would keep other connections waiting.
 //!
-//! A process with one worker has nothing to balance: there the worker accepts by itself ([`OwnAcceptor`]).
+//! A process with one worker has no acceptor thread: its worker accepts by itself ([`OwnAcceptor`]).
 
 mod loads;
 mod own;

@@ -1,4 +1,4 @@
-//! Descriptor quota of each pod, so that no pod can take the descriptors that others need.
+//! Descriptor quota of each pod. It keeps one pod from taking the descriptors that other pods need.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

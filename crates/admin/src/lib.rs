@@ -1,5 +1,7 @@
-//! The HTTP pages of a proxy: metrics, readiness, connections, configuration dump, log levels, shutdown.
-//! What a page shows is asked of its owner when somebody looks; nothing is kept here but which parts are not ready yet.
+//! HTTP pages of a proxy: metrics, readiness, connections, configuration dump, log levels, shutdown.
+//!
+//! Each page asks the owner of its content at the time of the request. The crate itself keeps only which parts are not ready
+//! yet.
 #![forbid(unsafe_code)]
 
 mod pages;

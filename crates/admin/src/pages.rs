@@ -1,4 +1,4 @@
-//! The pages themselves, with ztunnel's paths, so that Istio's tools find them.
+//! The pages, under ztunnel's paths, so that Istio's tools find them.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A unix socket to which nobody may speak but its own user and root.
+//! Unix socket that only its own user and root may connect to.
 
 use std::fs;
 use std::io;

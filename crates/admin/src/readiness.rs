@@ -1,4 +1,4 @@
-//! Whether the proxy may be sent traffic: it may once every part that it waits for has reported.
+//! Readiness of the proxy: it may get traffic once every part that it waits for has reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Which endpoints are left out for a while because connections to them keep failing. Time is an argument.
+//! Ejection of endpoints for a while because connections to them keep failing. Time is an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,5 +1,5 @@
-//! Picks one endpoint out of many: ranks them by their place relative to the client, then draws by weight among the
-//! best. It is pure: what an endpoint is, which ones are usable and where randomness comes from are the caller's.
+//! Choice of one endpoint: ranks endpoints by their place relative to the client, then draws by weight among the best. Pure:
+//! the caller brings the endpoints, says which are usable, and brings the randomness.
 #![forbid(unsafe_code)]
 
 mod eject;

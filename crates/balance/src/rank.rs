@@ -1,4 +1,4 @@
-//! How near an endpoint is to a client, by the service's order of preference.
+//! Rank of an endpoint: its nearness to a client, by the service's order of preference.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The weighted draw from a table that is made once: what a pick costs must not grow with the number of endpoints.
+//! Weighted draw from a table that is made once, so that the cost of a draw does not grow with the number of endpoints.
 
 /// Candidates in the order of their rank, best first, with their weights summed up. Items are numbers of the caller's,
 /// such as positions in a list.

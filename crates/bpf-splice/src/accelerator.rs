@@ -1,4 +1,4 @@
-//! The programs in the kernel, and the connections that they join.
+//! The loaded BPF programs, and the connections that they join.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! BPF instructions as data (RFC 9669), with names for places that are jumped to.
+//! BPF instructions as data (RFC 9669), with labels for jump targets.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

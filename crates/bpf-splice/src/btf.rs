@@ -1,4 +1,4 @@
-//! Where the running kernel has its fields: its own type information (BTF), as in `/sys/kernel/btf/vmlinux`.
+//! Offsets of the running kernel's fields, from its own type information (BTF), as in `/sys/kernel/btf/vmlinux`.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,10 +1,10 @@
-//! Joins two connections of this process in the kernel: what one application sends goes straight into the connection to
-//! the other one, and this process is not woken for it. Whether two may talk is decided elsewhere, before.
+//! In-kernel join of two connections of this process. The bytes of one application go straight into the connection to the other
+//! application, without a wake-up of this process. The caller has decided before that the two may talk.
 //!
-//! Nothing is compiled: the two small BPF programs are written down as instructions ([`programs`]), with the places of
-//! the kernel's fields from its own type information ([`btf`]). `docs/design/accelerator.md` says why it is made so.
+//! Nothing is compiled. The two small BPF programs are written as instructions ([`programs`]); the offsets of the kernel's
+//! fields come from its type information ([`btf`]). `docs/design/accelerator.md` has the reasons.
 //!
-//! One of the few crates with `unsafe`: it calls bpf(2) and shares a page with the kernel.
+//! This crate has `unsafe`: it calls bpf(2) and shares a page with the kernel.
 
 mod accelerator;
 mod asm;

@@ -1,4 +1,4 @@
-//! bpf(2), as far as it is needed.
+//! The commands of bpf(2) that this crate uses.
 
 use std::ffi::CStr;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the programs and this process tell each other: how the maps' keys and values are laid out.
+//! Layout of the keys and values of the BPF maps, through which the programs and this process exchange state.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

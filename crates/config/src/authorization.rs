@@ -1,5 +1,5 @@
-//! Authorization policies from the wire. Nothing is left out quietly: a dropped value could turn "from these addresses"
-//! into "from anywhere".
+//! Parser of authorization policies from the wire. It drops no value silently: a dropped value could turn "from these
+//! addresses" into "from anywhere".
 
 use ipnet::IpNet;
 use lateen_policy::{Action, Match, Policy, Rule, Scope, ServiceAccount, StringMatch};

@@ -1,4 +1,4 @@
-//! The content of one xDS response, as the store takes it in.
+//! Content of one xDS response, in the form that the store takes.
 
 use bytes::Bytes;
 use lateen_types::Strng;

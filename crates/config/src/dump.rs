@@ -1,4 +1,4 @@
-//! A snapshot as the admin endpoint shows it: the keys and shapes that ztunnel's `/config_dump` has.
+//! Dump of a snapshot for the admin page, with the keys and shapes of ztunnel's `/config_dump`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

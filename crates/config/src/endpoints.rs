@@ -1,4 +1,4 @@
-//! The endpoints of a service: its workloads, each with the ports that it serves it on.
+//! Endpoints of a service: its workloads, each with the ports on which it serves the service.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! References to what stands between a client and a workload: waypoints and network gateways.
+//! References to waypoints and network gateways, which stand between a client and a workload.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Secondary keys: several objects may share one, and the best of them answers.
+//! Secondary index: several objects may share a key, and a look-up returns the best of them.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! What must hold of every snapshot, checked by looking at all of it: for tests and fuzzing.
+//! Invariants of every snapshot, checked over the whole snapshot, for tests and fuzzing.
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
-//! A mesh written down in one YAML document, in the shape that ztunnel reads and dumps: for tests and for a proxy without
-//! a control plane. It becomes the same resources that a control plane would send, and is checked in the same way.
+//! Mesh configuration from one YAML document, in the shape that ztunnel reads and dumps. It serves tests, and a proxy without a
+//! control plane.
+//!
+//! The document becomes the resources that a control plane would send, and is checked in the same way.
 
 mod address;
 mod authorization;

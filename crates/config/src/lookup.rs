@@ -1,4 +1,4 @@
-//! What a look-up misses when resources are sent on demand: the name to subscribe to.
+//! Result of a look-up that missed, when resources are sent on demand: the name to subscribe to.
 
 use std::fmt;
 use std::net::IpAddr;

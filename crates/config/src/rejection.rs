@@ -1,4 +1,4 @@
-//! Why a resource is refused.
+//! Reasons for which a resource is rejected.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What is known of the mesh at one moment: immutable, shared by all workers, cheap to make from the one before.
+//! Snapshot of the mesh's configuration: immutable, shared by all workers, cheap to make from the one before.
 
 use std::net::IpAddr;
 use std::sync::Arc;

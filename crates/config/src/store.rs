@@ -1,4 +1,4 @@
-//! The control thread's side: takes resources in, one batch at a time, and makes snapshots.
+//! Store of the control thread: takes resources in, one batch at a time, and makes snapshots.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

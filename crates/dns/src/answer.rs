@@ -1,4 +1,4 @@
-//! What the mesh knows about a name.
+//! The mesh's answer to a question about a name.
 
 use std::net::IpAddr;
 use std::sync::Arc;

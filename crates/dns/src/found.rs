@@ -1,4 +1,4 @@
-//! Asking a resolver for a host's addresses.
+//! Questions to a resolver for a host's addresses, and its answers to them.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,7 @@
-//! DNS messages: reads a pod's question, answers it from the mesh's configuration or says that a resolver must, and reads
-//! what resolvers reply. It opens no socket and keeps no time; who is asked, how often and for how long is decided elsewhere.
+//! DNS messages. The crate reads a pod's question, and answers it from the mesh's configuration or says that a resolver must.
+//! It also reads the replies of resolvers.
+//!
+//! It opens no socket and keeps no time. The caller chooses the resolver, the number of attempts and the time-outs.
 #![forbid(unsafe_code)]
 
 mod answer;

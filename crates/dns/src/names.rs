@@ -1,4 +1,4 @@
-//! Which of the mesh's hostnames a client may mean by a name.
+//! The hostnames of the mesh that a client may mean by a name.
 
 use hickory_proto::rr::Name;
 

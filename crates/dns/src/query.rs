@@ -1,4 +1,4 @@
-//! A question as it arrives.
+//! Parser of questions.
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::{DNSClass, RecordType};

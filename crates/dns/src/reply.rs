@@ -1,4 +1,4 @@
-//! What resolvers reply, kept as bytes: types that are unknown here pass unchanged.
+//! Replies of resolvers, kept as bytes. Record types that are unknown here pass unchanged.
 
 use crate::query::{HEADER, Query, question_end};
 

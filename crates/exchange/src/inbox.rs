@@ -1,8 +1,8 @@
 //! Queue of a stream's received content that its reader has not taken.
 //!
-//! A large piece is a part of the buffer that it was read into and keeps all of that alive; small ones are copied, and so are
-//! large ones where nobody reads for a while. So what waits takes at most four times its length, and about its own length
-//! when its reader is busy.
+//! A large piece is a slice of the buffer that it was read into, and keeps the whole buffer alive. Small pieces are copied, and
+//! so are large ones that nobody reads for a while. So waiting content takes at most four times its length, and about its own
+//! length if its reader is busy.
 
 use std::collections::VecDeque;
 

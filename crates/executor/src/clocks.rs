@@ -1,5 +1,5 @@
-//! What a run of a task cost: the time that passed, or, where the kernel took the thread away meanwhile, the time that the
-//! thread really ran. A group does not pay for the machine's other work.
+//! Cost of one run of a task: the time that passed or, if the kernel took the thread away meanwhile, the time that the thread
+//! really ran. A group does not pay for the machine's other work.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) over time instead of bytes: what an item will cost is only
-//! known afterwards, so a group is charged after the fact and may run into debt, which it pays before its next turn.
+//! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) over time instead of bytes. The cost of an item is known only
+//! afterwards. So a group is charged after the fact, may run into debt, and pays the debt before its next turn.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! A local executor that shares one thread's time fairly between groups of tasks: however many tasks of one group are
-//! ready, another group waits no longer than one quantum for each group that is ready too. It does not know what the
-//! groups stand for, and it runs inside a tokio runtime, whose sockets and timers its tasks use.
+//! Local executor that shares one thread's time fairly between groups of tasks. Many ready tasks of one group do not delay
+//! another group: it waits at most one quantum for each other group that is ready.
 //!
-//! [`DeficitRoundRobin`] is the decision, a pure deficit round robin; [`Executor`] runs tasks by it.
+//! The executor gives groups no meaning. It runs inside a tokio runtime, whose sockets and timers its tasks use.
+//!
+//! [`DeficitRoundRobin`] is the decision, which is pure; [`Executor`] runs tasks by it.
 #![forbid(unsafe_code)]
 
 mod clocks;

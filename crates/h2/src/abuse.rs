@@ -1,4 +1,4 @@
-//! What a peer may cost us: an allowance for each kind of frame that costs the receiver more than the sender.
+//! Abuse allowances: one for each kind of frame that costs the receiver more than the sender.
 
 use std::fmt;
 

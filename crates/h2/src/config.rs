@@ -1,4 +1,4 @@
-//! What a connection offers its peer and asks of it.
+//! Parameters of a connection: the settings that it offers, and the limits that it holds its peer to.
 
 use std::sync::Arc;
 use std::time::Duration;

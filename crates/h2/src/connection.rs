@@ -1,4 +1,4 @@
-//! A connection: its parts and how it begins.
+//! A connection: its parts and its preface.
 
 mod control;
 mod ending;

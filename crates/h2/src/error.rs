@@ -1,4 +1,4 @@
-//! What can go wrong, as types that say whether the connection or one stream is lost, by which code, and why.
+//! Errors, as types that say whether the connection or one stream is lost, with which code, and why.
 
 use std::fmt;
 

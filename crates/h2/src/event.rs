@@ -1,4 +1,4 @@
-//! What a connection tells its caller.
+//! Events that a connection hands to its caller.
 
 use crate::code::Code;
 use crate::error::{ConnectionError, StreamError, StreamId};

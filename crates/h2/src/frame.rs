@@ -1,4 +1,4 @@
-//! Frame headers (RFC 9113 §4.1), and the frames that we write whole.
+//! Frame headers (RFC 9113 §4.1), and writers of the small frames.
 
 use crate::code::Code;
 

@@ -1,14 +1,16 @@
-//! An HTTP/2 core (RFC 9113 with RFC 7541): a state machine into which bytes and time go and out of which come events and
-//! bytes, as a client or a server. It owns no socket, runtime or clock, and knows nothing of what streams are for.
+//! An HTTP/2 core (RFC 9113 with RFC 7541): a state machine that takes bytes and time in and gives events and bytes out, as a
+//! client or a server. It owns no socket, runtime or clock, and gives streams no meaning.
 //!
-//! [`Connection::receive`] takes input and gives out [`Event`]s whose data are slices of that input. [`Connection::output`]
-//! gathers what there is to write, frames of many streams in one go, payloads by reference. What is not in an event is
-//! asked for: the fields of a header block ([`Connection::fields`]), room to send ([`Connection::room`]), the next moment
-//! at which [`Connection::tick`] has something to do.
+//! [`Connection::receive`] takes input and returns [`Event`]s whose data are slices of that input. [`Connection::output`]
+//! gathers the bytes to write: frames of many streams at once, payloads by reference. The caller asks for everything else: the
+//! fields of a header block ([`Connection::fields`]), room to send ([`Connection::room`]), and the next time at which
+//! [`Connection::tick`] has work.
 //!
-//! A message is a header block, data and trailers ([`Connection::trailers`]); informational answers come before the final
-//! one ([`Connection::inform`]). The core holds content to the length that a message gives (RFC 9113 §8.1.1). It leaves to
-//! its caller the meaning of fields: `:authority` against `host`, forms of `:path`, crumbs of cookies.
+//! A message is a header block, data and trailers ([`Connection::trailers`]); informational responses come before the final one
+//! ([`Connection::inform`]). The core holds content to the length that a message gives (RFC 9113 §8.1.1).
+//!
+//! The caller judges the meaning of fields: `:authority` against `host`, forms of `:path`, and cookies that are split into
+//! several fields.
 #![forbid(unsafe_code)]
 
 mod abuse;

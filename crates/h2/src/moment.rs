@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Time of the caller's clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What goes out, in order: frame heads and small frames in one buffer, payloads by reference.
+//! Output in order: frame heads and small frames in one buffer, payloads by reference.
 
 use std::collections::VecDeque;
 

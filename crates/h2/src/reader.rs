@@ -1,6 +1,7 @@
-//! Takes a byte stream apart into frames, however it is cut (RFC 9113 §4). Data and header blocks pass as slices of the
-//! input; of everything else a few bytes are kept until they are whole. It judges lengths and places of frames, and
-//! nothing that needs to know a stream.
+//! Reader of frames from a byte stream, however the stream is cut (RFC 9113 §4). Data and header blocks pass as slices of the
+//! input. Of all other frames, a few bytes are kept until the frame is complete.
+//!
+//! The reader checks the lengths and the order of frames. It does not judge anything that depends on a stream's state.
 
 use crate::error::{Cause, ConnectionError};
 use crate::frame::{HEAD, Head, PREFACE, flag, kind};

@@ -1,11 +1,14 @@
-//! How much the peer may send: windows that follow what is consumed and what the path carries.
+//! Receive windows: they grow with the data that is consumed and that the path carries.
 //!
-//! What nobody consumes counts against the connection too (RFC 9113 §6.9), so a connection's window of a fixed size is
-//! used up by streams that nobody reads. Here the peer always has a working window *beyond* what is held, while both
-//! together stay within the allowance. A stream's window grows beyond the first one only if there is room for all
-//! streams' windows, those that may still come included, and a working one: then no set of stalled streams can stop another.
-//! Where a ledger lends little, that is judged by what it would lend: windows then grow less, and first ones of so many streams
-//! have room as fit into half of it.
+//! Unread data counts against the connection's window too (RFC 9113 §6.9). In a connection window of a fixed size, streams that
+//! nobody reads would use up the whole window. Here the peer always has a working window *beyond* the data that is held, and
+//! both together stay within the allowance.
+//!
+//! A stream's window grows beyond the first one only if the allowance has room for all streams' windows and a working window.
+//! Streams that may still open are counted. So no set of stalled streams can stop another stream.
+//!
+//! Where a ledger grants little, that room is computed from what the ledger would grant. Windows then grow less, and room is
+//! counted for as many first windows as fit into half of the grant.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One stream's state, small: a connection may have hundreds.
+//! State of one stream. It is small: a connection may have hundreds of streams.
 
 use std::collections::VecDeque;
 

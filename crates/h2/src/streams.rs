@@ -1,4 +1,4 @@
-//! The streams of a connection by number: a slab, and a list of numbers that is sorted because numbers only grow.
+//! Streams of a connection by number: a slab, and a list of numbers. The list is sorted because numbers only grow.
 
 use slab::Slab;
 

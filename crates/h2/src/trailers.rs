@@ -1,5 +1,5 @@
-//! Trailers that wait behind a stream's data. They are kept as fields: a header block must be encoded in the order in which
-//! blocks are written (RFC 7541 §2.2), and others are written before this one.
+//! Trailers that wait behind a stream's data. They are kept as fields, not as an encoded block: blocks must be encoded in the
+//! order in which they are written (RFC 7541 §2.2), and other blocks are written first.
 
 use crate::hpack::{Field, Keep, Known};
 

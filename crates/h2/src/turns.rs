@@ -1,7 +1,7 @@
-//! The order in which streams send: one line of streams with data, and one of streams that have only their end to send.
+//! Order in which streams send: one queue of streams with data, and one of streams that have only their end to send.
 //!
-//! A stream is in one line at most, and has [`flags::READY`] while it is. A stream that is over keeps its place until its turn
-//! or until such places outnumber the streams, so that no reset searches the lines.
+//! A stream is in one queue at most, and has [`flags::READY`] while it is. A stream that is over keeps its place until its
+//! turn, or until such places outnumber the streams. So no reset searches the queues.
 
 use std::collections::VecDeque;
 

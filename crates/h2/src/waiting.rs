@@ -1,7 +1,7 @@
-//! Streams whose callers wait for room to send: a line of those that may have some.
+//! Queue of the streams whose callers wait for room to send.
 //!
-//! A stream that its own window or buffer stops leaves the line and comes back when that changes, so that many streams that
-//! wait are not looked at again for each change of one.
+//! A stream whose own window or buffer is full leaves the queue, and returns when that changes. So one change does not look at
+//! all waiting streams again.
 
 use std::collections::VecDeque;
 

@@ -1,17 +1,20 @@
-//! What a process lends its peers as flow-control credit, and what of it falls to whom. It knows sums and names, no
-//! tunnels: what a tunnel wants is [`crate::recv_window`]'s.
+//! Receive budget of a process: the flow-control credit that it grants to its peers, and the share of each party. It knows sums
+//! and names, no tunnels. [`crate::recv_window`] computes what a tunnel asks for.
 //!
-//! Credit is spent when bytes come and returns when they are read, and neither can be hurried: a peer that does not send
-//! keeps it as much as a pod that does not read. So a tunnel is charged to accounts beside the ledger of all: its peer's,
-//! that of the peer's tenant (trust domain and namespace: a service account is no scarce name), its pod's, and what peer or
-//! tenant have with that pod.
+//! Credit is spent when bytes arrive and returns when they are read. The process can hurry neither: a peer that does not send
+//! keeps credit, and so does a pod that does not read. So a tunnel is charged to accounts beside the ledger of all:
 //!
-//! The common part of the ledger, seven eighths, goes to whoever uses what it has. An account's limit there is no share but
-//! a multiple of what is not lent: twice for a pair of peer and pod, three times for a peer or a pod, four times for a
-//! tenant. A tunnel gets at most a quarter of what it finds, of the ledger and of each account. While half of the ledger is
-//! free no account binds at all; a party that takes what it can leaves something to whoever has no part in it.
+//! - its peer's account;
+//! - the account of the peer's tenant (trust domain and namespace, since anybody can make many service accounts);
+//! - its pod's account;
+//! - the accounts of the peer and of the tenant with that pod.
 //!
-//! To those who have a part in it, it may leave nothing: a peer's other pods, a pod's other peers. Theirs is the
+//! The common part of the ledger, seven eighths, goes to parties that use what they have. An account's limit there is no fixed
+//! share but a multiple of the free credit: twice for a pair of peer and pod, three times for a peer or a pod, four times for a
+//! tenant. A tunnel gets at most a quarter of what is free in the ledger and in each account.
+//!
+//! While half of the ledger is free, no account's limit binds. A party that takes all it can leaves credit to parties that
+//! share no account with it. It may leave nothing to those that do: a peer's other pods, a pod's other peers. Their part is the
 //! [`reserve`], the last eighth.
 
 mod party;

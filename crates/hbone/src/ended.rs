@@ -1,4 +1,4 @@
-//! The end of a tunnel, as its streams are told of it.
+//! End of a tunnel, as its streams see it.
 
 use std::io;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What can go wrong with a tunnel, a request on it, and a stream.
+//! Errors of a tunnel, of a request on it, and of a stream.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
-//! HTTP/2 CONNECT tunnels (Istio's HBONE): the client with its pool, the server, and the headers that they exchange.
-//! It works over any byte stream and knows neither sockets, TLS nor policy: those are the caller's.
+//! HTTP/2 CONNECT tunnels (Istio's HBONE): the client with its pool, the server, and the headers that they exchange. The crate
+//! works over any byte stream. Sockets, TLS and policy are the caller's.
 //!
-//! Everything here belongs to one worker thread: streams and tunnels are not `Send`, and background
-//! work is spawned with `lateen_executor::spawn_local`: it is charged to whom it is done for.
+//! Everything here belongs to one worker thread: streams and tunnels are not `Send`. Background work is spawned with
+//! `lateen_executor::spawn_local`, so its time is charged to the group that it is done for.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -1,4 +1,4 @@
-//! A worker's tunnels, shared by the connections that may share them.
+//! Pool of a worker's tunnels, which connections with the same key share.
 
 mod entry;
 mod establish;

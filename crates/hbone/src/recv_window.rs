@@ -1,4 +1,4 @@
-//! The size of a tunnel's connection window: as large as its peer makes use of, and no larger than the budget lends.
+//! Size of a tunnel's connection window: as much as its peer uses, and no more than the budget grants.
 
 use std::time::Duration;
 

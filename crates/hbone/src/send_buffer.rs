@@ -1,5 +1,5 @@
-//! How much may wait here for peers that do not read: what streams have handed to their tunnel and the wire has not
-//! taken, and what their relays hold back because of it.
+//! Send budget: a limit on the bytes that wait here for peers that do not read. It counts the bytes that streams have handed to
+//! their tunnel and that the wire has not taken, and the bytes that relays hold back because of them.
 //!
 //! Flow control alone does not bound this: a peer may grant windows without end and read nothing.
 

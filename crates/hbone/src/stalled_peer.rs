@@ -1,4 +1,4 @@
-//! Detection of a peer that gives none of the connection window back, which all streams of a tunnel share.
+//! Detection of a peer that gives back none of the connection window, which all streams of a tunnel share.
 
 use std::cell::Cell;
 use std::time::Duration;

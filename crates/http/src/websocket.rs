@@ -1,4 +1,4 @@
-//! The WebSocket handshake where HTTP/1 and HTTP/2 meet: keys and their acceptance (RFC 6455 §4, RFC 8441 §5).
+//! WebSocket handshake between HTTP/1 and HTTP/2: keys and their acceptance (RFC 6455 §4, RFC 8441 §5).
 
 mod sha1;
 

@@ -1,4 +1,4 @@
-//! Who makes certificates.
+//! Interface of a certificate authority.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,7 @@
-//! Fetches, keeps and renews the certificates of the workloads on this node, or of a waypoint or gateway itself. It decides when, and asks an [`Issuer`];
-//! what a certificate must look like and how peers are verified is the tls crate's business.
+//! Fetches, keeps and renews the certificates of the workloads on this node, or of a waypoint or gateway itself.
+//!
+//! The crate decides when to ask, and asks an [`Issuer`]. `lateen-tls` says what a certificate must contain and how peers are
+//! verified.
 #![forbid(unsafe_code)]
 
 mod ca;

@@ -1,4 +1,4 @@
-//! The certificates at hand: one fetch an identity, renewed while somebody wants it.
+//! Certificates in use: one fetch for each identity, renewed while a pod needs the identity.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! When to ask again: pure functions of time and chance.
+//! Times of the next request for a certificate: pure functions of time and chance.
 
 use std::time::{Duration, SystemTime};
 

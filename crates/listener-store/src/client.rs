@@ -1,4 +1,5 @@
-//! One connection to the listener store at a time, made again when it breaks: a new agent is given everything anew.
+//! Connection to the listener store, one at a time. It is made again when it breaks, and a new agent is then sent everything
+//! again.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,11 +1,12 @@
-//! A worker's ledger: a file in which every open connection stands in a record of its own. The node agent has a
-//! duplicate, so that it can tell what was open when the process was killed, which the process itself cannot. The file has
-//! a name as well, so that an agent that was killed at the same time finds it when it comes back.
+//! Ledger of a worker: a file with one record for each open connection. The node agent has a duplicate of the descriptor, so it
+//! can list the connections that were open when the process was killed. The file has a name as well, so an agent that was
+//! killed at the same time finds it when it returns.
 //!
-//! A file that lives in memory (tmpfs, memfd) is mapped as long as the agent that shares it is known never to make it shorter,
-//! so that noting a connection takes no system call; what was stored there is in the file, however the process ends. With
-//! another agent, or none yet, it is written to, and so is a file on a disk: a page that is not there any more, or that the disk
-//! cannot take, or give, would be a signal and not an error.
+//! A file in memory (tmpfs, memfd) is mapped, as long as the agent that shares it is known never to truncate it. Noting a
+//! connection then takes no system call, and the record stays in the file however the process ends.
+//!
+//! Otherwise records are written with a system call: with another agent, with none yet, or for a file on a disk. Access to a
+//! mapped page that was truncated, or that the disk cannot store or read, would raise a signal instead of returning an error.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

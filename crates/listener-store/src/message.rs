@@ -1,4 +1,4 @@
-//! What passes between the listener store and its client, checked: one packet with its descriptors becomes one answer.
+//! Messages between the listener store and its client, checked: one packet with its descriptors becomes one answer.
 
 use std::os::fd::OwnedFd;
 

@@ -1,5 +1,5 @@
-//! When requests are meant to start: a sequence of instants that depends on the wanted rate and on
-//! nothing that happens during a run. That is what makes the load an open loop.
+//! Times at which requests are due: a sequence of instants that depends on the wanted rate and on nothing that happens during a
+//! run. This makes the load an open loop.
 
 use clap::ValueEnum;
 use rand::rngs::SmallRng;

@@ -1,6 +1,5 @@
-//! What a run remembers: histograms of the times of its requests and counts of their ends. The
-//! warm-up has histograms and counts of its own, so that cold caches and connections do not colour
-//! the percentiles.
+//! Record of a run: histograms of the times of its requests, and counts of their outcomes. The warm-up has histograms and
+//! counts of its own, so that cold caches and connections do not distort the percentiles.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,4 @@
-//! What a run says about itself: as JSON for programs, as a short text for people. Times are in
-//! milliseconds, rates in requests per second.
+//! Report of a run: JSON for programs, a short text for people. Times are in milliseconds, rates in requests per second.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,4 @@
-//! Ctrl-C and termination as something to wait for beside the sockets, so that a run that is
-//! interrupted still writes what it has.
+//! Ctrl-C and termination as a descriptor beside the sockets, so that an interrupted run still writes its report.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};

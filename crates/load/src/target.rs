@@ -1,4 +1,4 @@
-//! Where requests go: a URL whose scheme names the protocol, taken apart and resolved once.
+//! Target of requests: a URL whose scheme names the protocol, parsed and resolved once.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 

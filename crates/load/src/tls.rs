@@ -1,5 +1,5 @@
-//! TLS from the client's side, for targets that speak it themselves. It is rustls's state machine fed
-//! by the loop of a run; what a mesh does below a target is not seen here.
+//! TLS of the client, for targets that speak TLS themselves. It is rustls's state machine, driven by the loop of a run. It does
+//! not see the TLS of a mesh below a target.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

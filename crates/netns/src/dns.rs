@@ -1,4 +1,4 @@
-//! The sockets that a pod's DNS queries are redirected to: on the loopback addresses only, so that nobody outside the
+//! Sockets to which a pod's DNS queries are redirected. They are bound to loopback addresses only, so that nobody outside the
 //! pod can ask in its name.
 
 use std::io;

@@ -1,8 +1,10 @@
 //! Release of the program's own mapped pages.
 //!
-//! The kernel maps sixteen pages around one that is touched, and starting touches some function in nearly every stretch of
-//! that length: afterwards almost the whole program is mapped, of which serving needs a fraction. A page that is let go stays
-//! in the page cache, where it is found again without the disk while there is room, and is taken first when there is none.
+//! The kernel maps sixteen pages around each page that is touched, and startup touches some function in nearly every such
+//! stretch. Afterwards almost the whole program is mapped, and serving needs a fraction of it.
+//!
+//! A released page stays in the page cache. While memory suffices it is found there without the disk; when memory is short it
+//! is reclaimed first.
 
 use std::io;
 use std::ops::Range;

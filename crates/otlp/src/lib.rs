@@ -1,7 +1,8 @@
-//! Sends reports of connections to an OpenTelemetry collector (OTLP over gRPC): access log records, and one span for each
-//! side of a traced connection. It decides when to send and what to give up; what a report says is decided in telemetry.
+//! Exporter of connection reports to an OpenTelemetry collector (OTLP over gRPC): access log records, and one span for each
+//! side of a traced connection. It decides when to send and when to give up. `lateen-telemetry` decides the content of a
+//! report.
 //!
-//! Whoever reports never waits: a queue of fixed length takes what it has room for, and the rest is counted as dropped.
+//! A reporter never waits: a queue of fixed length takes what it has room for, and the rest is counted as dropped.
 #![forbid(unsafe_code)]
 
 mod message;

@@ -1,4 +1,4 @@
-//! Reports in OTLP's words.
+//! Reports as OTLP messages.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! From one queue to one collector: in batches, with a deadline, a few times, and then no more.
+//! Delivery from one queue to one collector: in batches, with a deadline and a limited number of attempts.
 
 use std::sync::Arc;
 use std::time::Duration;

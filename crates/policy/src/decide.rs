@@ -1,4 +1,4 @@
-//! From the policies that cover a workload and a connection to a decision and its explanation.
+//! Decision about a connection, with its explanation, from the policies that cover a workload.
 
 use std::fmt;
 

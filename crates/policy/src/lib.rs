@@ -1,5 +1,5 @@
-//! Decides whether a connection may be served: Istio's L4 authorization semantics as a pure function over parsed
-//! policies. It owns neither the wire form of a policy nor the question which policies cover a workload.
+//! Decides whether a connection may be served: Istio's L4 authorization semantics as a pure function over parsed policies. The
+//! crate does not know a policy's wire form. The caller says which policies cover a workload.
 #![forbid(unsafe_code)]
 
 mod decide;

@@ -1,4 +1,4 @@
-//! Whether a policy matches a connection.
+//! Match of a policy against a connection.
 
 use std::net::{IpAddr, SocketAddr};
 

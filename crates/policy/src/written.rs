@@ -1,4 +1,4 @@
-//! The name of a policy as its author wrote it.
+//! A policy's name as its author wrote it.
 
 use lateen_types::NamespacedName;
 

@@ -1,5 +1,6 @@
-//! The wire messages of Istio's L4 contracts and of Lateen's own, generated from `proto/` and checked in, and their gRPC clients behind the
-//! feature `rpc`. It owns no meaning: what a field implies, and what is refused, is decided where a message is parsed.
+//! Wire messages of Istio's L4 contracts and of Lateen's own, generated from `proto/` and checked in. Their gRPC clients are
+//! behind the feature `rpc`. The crate owns no meaning: the code that parses a message decides what a field implies and what is
+//! refused.
 //!
 //! `cargo run -p lateen-proto --example generate` writes `src/gen` anew; a test proves that it is current.
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! The PROXY protocol, version 2: the header before a connection's bytes that tells an application who is behind it.
-//! Bytes in, bytes out: it opens and reads no connection, and believes nothing about who sent a header.
+//! PROXY protocol, version 2: the header before a connection's bytes that tells an application the addresses and the identity
+//! of its client. Bytes in, bytes out: the crate opens and reads no connection, and does not judge the sender of a header.
 //!
-//! The format is the specification of HAProxy's, section 2.2; the types of the mesh's own fields are Istio's.
+//! The format is that of HAProxy's specification, section 2.2; the types of the mesh's own fields are Istio's.
 #![forbid(unsafe_code)]
 
 mod encode;

@@ -1,4 +1,4 @@
-//! Where this proxy's certificates come from, and how it stands with them, counted and told.
+//! Source of this proxy's certificates, counts of its requests for them, and their state for readiness and metrics.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
-//! `/connections` and `/pods`: who talks to whom at this moment, for operators. What is shown of a connection comes from
-//! its worker; names are looked up here, so that a worker spends nothing on them.
+//! Pages `/connections` and `/pods`: the open connections of each pod, for operators. A worker supplies the facts of its
+//! connections. Names are looked up here, so that the worker spends nothing on them.
 
 mod filter;
 mod line;

@@ -1,5 +1,5 @@
-//! The DNS proxy: one thread of its own for the questions of all pods, so that neither the bytes of connections nor the
-//! control plane ever wait for a resolver. What a name means is decided in `lateen-dns`.
+//! DNS proxy: one thread of its own for the questions of all pods. Neither the bytes of connections nor the control plane ever
+//! wait for a resolver. `lateen-dns` decides what a name means.
 
 mod cache;
 mod resolver;

@@ -1,4 +1,4 @@
-//! `/config_dump`: what this proxy knows, under the keys that Istio's tools look for.
+//! Page `/config_dump`: the configuration of this proxy, under the keys that Istio's tools look for.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,5 @@
-//! Assembles the data plane: threads, settings, and one file a role. What a connection costs and what it may do is
-//! decided in the crates below; the order in which they are asked is decided here.
+//! Assembly of the data plane: threads, settings, and one module for each role. The crates below decide about a connection;
+//! this crate decides in which order they are asked.
 #![forbid(unsafe_code)]
 
 mod certificates;

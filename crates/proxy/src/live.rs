@@ -1,5 +1,5 @@
-//! The connections that a worker serves at the moment: so that a change of policy, a revocation or the end of a drain
-//! reaches them, and so that an operator can see them. What is decided about a connection is decided elsewhere.
+//! Table of the connections that a worker serves. Through it a change of policy, a revocation or the end of a drain reaches
+//! each connection, and operators see it. The table decides nothing about a connection.
 
 mod entry;
 mod judgement;

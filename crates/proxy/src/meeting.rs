@@ -1,9 +1,9 @@
-//! Where the two ends of a tunnel meet that are both in this process, on whatever workers: a connection between their pods
-//! need not go through the tunnel then. `node::same_node::proof` makes use of that.
+//! Registry of tunnels both of whose ends are in this process, on any workers. A connection between the two pods then need not
+//! go through the tunnel (`node::same_node::proof`).
 //!
-//! Both ends of a TLS connection derive the same [`Binding`] from its secrets. No address is compared: two pods may have the
-//! same one, a NAT may change one, and a process that serves beside this one for the time of an upgrade listens at the
-//! same ones.
+//! Both ends of a TLS connection derive the same [`Binding`] from its secrets. Addresses are not compared, because they prove
+//! nothing. Two pods may have the same address, and a NAT may change one. During an upgrade a second process listens at the
+//! same addresses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

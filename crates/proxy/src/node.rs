@@ -1,9 +1,11 @@
-//! The node role: what happens to a connection of a captured pod, from the accepted socket to the last byte.
+//! The node role: a connection of a captured pod, from the accepted socket to the last byte.
 //!
 //! `role` hands each connection to one of three modules: `outbound` is the way out of a pod, `inbound` the way in through a
-//! tunnel, `plaintext` the way in without one. `same_node` leads from the first to the second where both pods are this
-//! process's. Each reads as the verbs of a connection, in order. `state` is what all of them share on one worker. A phase
-//! that ends before bytes flow is boxed, so that a connection that only relays holds no room for it.
+//! tunnel, `plaintext` the way in without one. `same_node` leads from the first to the second if this process serves both pods.
+//! Each reads as the verbs of a connection, in order.
+//!
+//! `state` is the state that all of them share on one worker. A phase that ends before bytes flow is boxed, so that a
+//! connection that only relays reserves no memory for it.
 
 mod arrival;
 mod attempt;

@@ -1,4 +1,4 @@
-//! Telling whoever started this process how far it is, by the protocol of sd_notify(3). It decides nothing.
+//! Notification of the service manager by the protocol of sd_notify(3). It decides nothing.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,4 @@
-//! A pod that this proxy serves: whose it is, where its sockets come from, and whether it was released.
+//! A pod that this proxy serves: its workload, its source of sockets, and whether it was released.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The pods of this node, as the node agent names them over ZDS: taken up, kept, let go.
+//! Pods of this node, as the node agent names them over ZDS: added, kept, removed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -1,4 +1,5 @@
-//! From xDS responses to every worker: one store, one snapshot a response, acknowledged when it is in force everywhere.
+//! Publication of configuration: xDS responses go into one store, each makes one snapshot, and it is acknowledged when every
+//! worker uses the snapshot.
 
 use std::sync::Arc;
 

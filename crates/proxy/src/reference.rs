@@ -1,5 +1,6 @@
-//! `lateen-proxy node --reference json`: what the node proxy reads and tells, from the tables and the registry that it
-//! runs with. It owns the form of that list; the pages of docs/reference are made of it elsewhere.
+//! `lateen-proxy node --reference json`: the variables that the node proxy reads, and its metrics and log fields, from the
+//! tables and the registry that it runs with. This module owns the form of that list; `internal/reference` makes the pages of
+//! docs/reference from it.
 
 use lateen_telemetry::reference::{FIELDS, families};
 use serde::Serialize;

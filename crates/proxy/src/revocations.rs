@@ -1,7 +1,8 @@
-//! The file of revocation lists (`CRL_PATH`): read at the start, read again when it changes, and enforced on tunnels that
-//! are open. A file that becomes unreadable changes nothing but what is said about it, and neither does a list that is
-//! missing: files are emptied before they are written, and stay so if there is no room. What was revoked is taken back
-//! by the authority's next list alone, once the file stands still.
+//! File of revocation lists (`CRL_PATH`): read at the start, read again when it changes, and enforced on open tunnels.
+//!
+//! A file that becomes unreadable, or a list that disappears from it, changes only the reports about the file. A file is
+//! emptied before it is written, and stays empty if the disk is full. Only the authority's next list lifts a revocation, once
+//! the file no longer changes.
 
 use std::fs::Metadata;
 use std::io;

@@ -1,4 +1,4 @@
-//! Starting and ending `lateen-proxy node`: threads first, then the control plane, then pods; and the other way round.
+//! Start and end of `lateen-proxy node`: first threads, then the control plane, then pods; the end in reverse.
 
 mod control;
 mod error;

@@ -1,4 +1,4 @@
-//! What the environment asks for, under the names that ztunnel reads, so that one manifest fits both.
+//! Settings of the process from environment variables. The names are those that ztunnel reads, so that one manifest fits both.
 //!
 //! Every value is checked here once; a bad one ends the process before it has touched anything.
 

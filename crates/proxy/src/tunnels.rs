@@ -1,7 +1,7 @@
-//! A worker's tunnels and the certificates that they were opened with: a tunnel takes no more requests when a certificate
-//! of either side has been replaced or is about to run out, and ends when the peer's is revoked.
+//! Tunnels of a worker, and the certificates that they were opened with. A tunnel takes no new requests when a certificate of
+//! either side has been replaced or is about to expire. It ends when the peer's certificate is revoked.
 //!
-//! What is open on a tunnel outlives the certificates: TLS authenticates at the handshake. Only revocation cuts.
+//! Open streams outlive the certificates, since TLS authenticates at the handshake. Only revocation cuts them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! One direction of a relay: it reads, writes, and holds nothing while nothing flows.
+//! One direction of a relay: it reads, writes, and holds no buffer while nothing flows.
 
 use std::io;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! What a stream must offer to be relayed.
+//! Interface of a stream that can be relayed.
 
 use std::io;
 use std::task::{Context, Poll};

@@ -1,5 +1,5 @@
-//! Copies bytes between two streams in both directions, with half-close and live counters.
-//! It neither opens streams nor decides who may talk: it is handed two open ones and returns when both directions ended.
+//! Copies bytes between two streams in both directions, with half-close and live counters. The crate neither opens streams nor
+//! decides who may talk. It takes two open streams and returns when both directions have ended.
 #![forbid(unsafe_code)]
 
 mod chunk;

@@ -1,4 +1,4 @@
-//! How long a relay may stand still: a timer that is set when a relay waits, and looked at only when nothing moved.
+//! Time limits of a relay that stands still. The timer is set when the relay waits, and is looked at only when nothing moved.
 
 use std::future::Future;
 use std::pin::Pin;

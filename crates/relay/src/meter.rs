@@ -1,4 +1,4 @@
-//! Who counts the bytes, while they flow.
+//! Counters of the bytes while they flow.
 
 use std::cell::Cell;
 

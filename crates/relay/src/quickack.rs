@@ -1,11 +1,11 @@
-//! Peers that write in pieces, each of which waits for the acknowledgement of the one before.
+//! Immediate acknowledgement (TCP_QUICKACK) for peers that write in pieces and wait for the acknowledgement of each.
 //!
-//! Without TCP_NODELAY a kernel keeps a small piece back while an earlier one is unacknowledged (RFC 9293 §3.7.4), and
-//! the other kernel acknowledges nothing for 40 ms on a connection that asks and answers (Linux, tcp_input.c: "pingpong"
-//! mode). Coalescing what comes does not help: the second piece does not come. An acknowledgement at once does.
+//! Without TCP_NODELAY a kernel keeps a small piece back while an earlier one is unacknowledged (RFC 9293 §3.7.4). On a
+//! connection of requests and answers, the other kernel delays its acknowledgements by 40 ms (Linux, tcp_input.c: "pingpong"
+//! mode). Collecting pieces here does not help, since the second piece does not come. An immediate acknowledgement does.
 //!
-//! It costs a call and a packet, so only connections that have stalled pay for it, and only those whose peers write in
-//! pieces pay for looking at the clock.
+//! It costs a call and a packet, so only connections that have stalled pay for it. Only those whose peers write in pieces pay
+//! for reading the clock.
 
 use std::sync::LazyLock;
 use std::time::Instant;

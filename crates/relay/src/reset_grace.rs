@@ -1,4 +1,4 @@
-//! A stream whose peer is gone, while what it said before is still on its way to the other side.
+//! Grace period of a stream whose peer has reset it, while its earlier bytes are still on their way to the other side.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,4 @@
-//! The relay itself: one future, both directions, and how it ends. What a direction moves is [`crate::direction`]'s.
+//! The relay: one future for both directions, and its end. [`crate::direction`] moves the bytes of one direction.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The read buffer of a thread: connections borrow it for the length of one read, so an idle one holds none.
+//! Read buffer of a thread. Connections borrow it for the length of one read, so an idle connection holds none.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,4 +1,4 @@
-//! A TCP connection in a relay, which hears of its peer's reset even while nobody reads from it.
+//! A TCP connection in a relay, which learns of its peer's reset even while nobody reads from it.
 
 use std::fmt;
 use std::future::Future;

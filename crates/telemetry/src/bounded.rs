@@ -1,5 +1,5 @@
-//! A bounded table of label sets, each with what is counted under it: one row a label set, found under a lock and counted
-//! without one. A label set that nobody uses for long expires; beyond the bound, label sets without their ends take over.
+//! Bounded table of label sets with their counters. A row is found under a lock and counted without one. A label set that
+//! nobody uses for long expires. Beyond the bound, connections are counted under label sets without the labels of either end.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! What peers say about themselves. It proves nothing and they may say something else each time, so what is kept of it
-//! is bounded, for each identity, so that none can use up what the others need, and over all: labels never expire.
+//! Bounded table of peers' statements about themselves. They prove nothing, and a peer may send another one each time, while
+//! labels never expire. So there is a bound for each identity, which keeps one from using up the share of the others, and one
+//! over all.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Which labels of a connection's series are shown: label sets that differ in nothing shown are one.
+//! Labels of connection metrics that are shown. Label sets that differ only in hidden labels are one.
 
 use lateen_types::Strng;
 

@@ -1,4 +1,4 @@
-//! What is told of a connection to a collector elsewhere, and by whom it is taken. Nothing here knows a protocol.
+//! Reports of connections to a collector, and the interface of their exporter. No protocol is known here.
 
 use std::fmt;
 use std::time::SystemTime;

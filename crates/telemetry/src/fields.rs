@@ -1,4 +1,4 @@
-//! The fields of the access log, each declared once: a line with another one fails every test that writes it.
+//! Fields of the access log, each declared once: a line with an undeclared field fails every test that writes it.
 
 /// One field.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
-//! What a proxy tells about itself: metrics with Istio's names and labels, access logs in ztunnel's format, log levels.
-//! It owns the names, each declared once; when something counts, and who may read it, is decided elsewhere.
+//! Telemetry of a proxy: metrics with Istio's names and labels, access logs in ztunnel's format, log levels. The crate owns the
+//! names, each declared once. Its callers decide when to count, and who may read.
 #![forbid(unsafe_code)]
 
 mod access;

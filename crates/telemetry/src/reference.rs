@@ -1,4 +1,4 @@
-//! What a proxy tells, as a list for people: every metric as its own registry renders it, and the fields of the access log.
+//! List of a proxy's telemetry for readers: every metric as its own registry renders it, and the fields of the access log.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where log lines go: a bounded buffer that one thread empties to standard output, so that no worker waits for a disk.
+//! Output of log lines: a bounded buffer that one thread writes to standard output, so that no worker waits for a disk.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;

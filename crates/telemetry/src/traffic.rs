@@ -1,7 +1,7 @@
 //! `istio_tcp_*`: five counters per label set and response flag, found once per connection and counted without a lock.
 //!
-//! The counters of a label set come and go together, whatever the flag: what was opened less what was closed is what is
-//! open, at all times and in every label set.
+//! The counters of a label set appear and expire together, whatever the flag. In every label set, at all times, opened less
+//! closed is the number of open connections.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A certificate authority that issues whatever a test needs, wrong certificates included.
+//! A certificate authority that issues any certificate a test needs, invalid ones included.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

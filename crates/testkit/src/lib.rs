@@ -1,5 +1,5 @@
-//! What tests of several crates share: certificate authorities, identities, WDS builders.
-//! Nothing that ships depends on it, and what it makes is good for tests only.
+//! Helpers that tests of several crates share: certificate authorities, identities, WDS builders. No program that is shipped
+//! depends on this crate, and its certificates and objects are good for tests only.
 #![forbid(unsafe_code)]
 
 mod ca;

@@ -1,4 +1,4 @@
-//! What a workload proves its identity with, ready for use.
+//! Credentials of a workload: its key and certificates, ready for handshakes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

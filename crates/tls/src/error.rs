@@ -1,4 +1,4 @@
-//! Why two peers did not come together, in words that name the peer and the likely fix.
+//! Handshake errors between mesh peers, in words that name the peer and the likely fix.
 
 use std::io;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Certificates that were taken back before their time: lists of them, and the set in force.
+//! Revoked certificates: revocation lists, and the set in force.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

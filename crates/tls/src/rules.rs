@@ -1,4 +1,4 @@
-//! What an operator decides about handshakes beyond the certificates themselves.
+//! Handshake settings of the operator, beyond the certificates themselves.
 
 use std::str::FromStr;
 use std::sync::Arc;

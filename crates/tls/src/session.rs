@@ -1,4 +1,4 @@
-//! What is remembered of a handshake for as long as its connection lives.
+//! Facts of a handshake that are kept for the life of its connection.
 
 use std::fmt;
 use std::time::SystemTime;

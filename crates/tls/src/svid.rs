@@ -1,7 +1,7 @@
-//! X.509-SVID: what a certificate must look like to name a workload (SPIFFE X.509-SVID §2, §4 and §5.2).
+//! X.509-SVID: the rules by which a certificate names a workload (SPIFFE X.509-SVID §2, §4 and §5.2).
 //!
-//! webpki checks the chain and knows nothing of this profile. A certificate with two names would be whoever its reader looks for:
-//! a server that was dialled as one of them and a policy that reads the other would each be content.
+//! webpki checks the chain and does not know this profile. A certificate with two names would pass as either of them. A client
+//! that dialled one of the names and a policy that reads the other would both accept it.
 
 use lateen_types::Identity;
 use rustls_pki_types::CertificateDer;

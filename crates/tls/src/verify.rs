@@ -1,4 +1,4 @@
-//! Who a peer is: its chain ends in the mesh's roots and its certificate names a workload.
+//! Verification of a peer: its chain ends in the mesh's roots, and its certificate names a workload.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Identities, names and ports that every other crate speaks of, and the one type that says "this peer proved who it
-//! is". It does no I/O, knows no protocol and decides nothing.
+//! Identities, names and ports that all other crates use, and the one type that says "this peer proved who it is". The crate
+//! does no I/O, knows no protocol and decides nothing.
 #![forbid(unsafe_code)]
 
 mod identity;

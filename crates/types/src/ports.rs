@@ -1,5 +1,5 @@
-//! The ports that a captured pod's traffic is redirected to, inside the pod's network namespace: Istio's, so that
-//! either side's rules work for either side's proxy.
+//! Ports to which a captured pod's traffic is redirected, inside the pod's network namespace. They are Istio's, so each side's
+//! rules work with the other side's proxy.
 
 /// Connections that the pod opens.
 pub const OUTBOUND: u16 = 15001;

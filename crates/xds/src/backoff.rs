@@ -1,4 +1,4 @@
-//! How long to wait before connecting again.
+//! Delay before the next connection attempt.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The loop around streams: connect, run, wait, connect again.
+//! Loop of a client: connect, run the stream, wait, connect again.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

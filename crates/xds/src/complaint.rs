@@ -1,7 +1,7 @@
-//! What a NACK says of the resources that it refuses: a text for people, and every name for the control plane.
+//! Content of a NACK: a text for people, and the name of every refused resource for the control plane.
 //!
-//! The names travel as a `google.rpc.BadRequest` among the status's details, one violation per resource with its xDS
-//! name as the field. A control plane that does not look there loses nothing that it had before.
+//! The names travel as a `google.rpc.BadRequest` among the status's details, one violation per resource with its xDS name as
+//! the field. A control plane that does not look there loses nothing.
 
 use lateen_config::Refused;
 use lateen_proto::google::rpc;

@@ -1,5 +1,5 @@
-//! What was asked for by name, who waits for it, and which answers are still believed. Pure but for the waiting: time
-//! comes in as an argument.
+//! On-demand subscriptions: the names that were asked for, the waiting callers, and the answers that are still believed. Pure
+//! but for the waiting: time comes in as an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the client holds, by name and version: what it tells the control plane after a reconnect.
+//! Resources that the client holds, by name and version, for the first request after a reconnect.
 
 use std::collections::BTreeMap;
 

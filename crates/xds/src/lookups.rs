@@ -1,4 +1,4 @@
-//! Asking for single resources from where they are needed: a handle for many threads, answered by the one client.
+//! Handle for on-demand resources: many threads ask through it, and the one client answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! How the proxy introduces itself.
+//! Node description that the proxy sends in its first request.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! ZDS: the node agent hands pods' network namespaces to the node proxy over a SOCK_SEQPACKET unix socket.
-//! Wire-compatible with Istio's CNI agent and ztunnel (`istio.workload.zds`); what a pod then gets is decided elsewhere.
+//! ZDS: the node agent hands pods' network namespaces to the node proxy over a SOCK_SEQPACKET unix socket. Wire-compatible with
+//! Istio's CNI agent and ztunnel (`istio.workload.zds`). The caller decides what is done for a pod.
 #![forbid(unsafe_code)]
 
 mod message;

@@ -1,4 +1,4 @@
-//! What the agent says, checked: one packet with at most one descriptor becomes one request.
+//! Messages of the agent, checked: one packet with at most one descriptor becomes one request.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

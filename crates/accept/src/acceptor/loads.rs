@@ -1,4 +1,4 @@
-//! How many connections each worker has: what placement goes by.
+//! Number of connections of each worker, by which new connections are placed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,7 @@
-//! An acceptor without a thread: the one worker of a process accepts as a part of its other work. What it watches says only
-//! where connections wait; taking them up is given away listener by listener, so that whoever they are for can pay for it.
+//! Acceptor without a thread, for a process with one worker: the worker accepts as a part of its other work.
+//!
+//! Its epoll says only which listeners have connections waiting. The accepting itself is handed out listener by listener, so
+//! that its time is charged to the pod that the connections are for.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

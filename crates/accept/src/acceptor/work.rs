@@ -1,4 +1,4 @@
-//! Accepting: what is taken from a listener at its turn, and what becomes of connections that there is no room for.
+//! Accepting from a listener at its turn, and the reset of connections beyond a quota.
 
 use std::io;
 use std::net::SocketAddr;

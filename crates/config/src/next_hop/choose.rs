@@ -1,4 +1,4 @@
-//! Which endpoint of a service a connection goes to.
+//! Choice of the endpoint of a service for one connection.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What stands between a client and its destination: which waypoint, and which gateway of another network.
+//! Choice of the waypoint, and of the gateway of another network, between a client and its destination.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The next hop of a connection, as routing hands it to whoever dials.
+//! Next hop of a connection, as the choice hands it to the code that dials.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a CONNECT request may come in, and where in the pod it leads.
+//! Admission of a CONNECT request, and its destination in the pod.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

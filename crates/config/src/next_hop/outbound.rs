@@ -1,4 +1,4 @@
-//! From a workload's connection to a destination: service or workload look-up, load balancing, next hop.
+//! Next hop of a workload's outbound connection: look-up of the service or workload, load balancing, next hop.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

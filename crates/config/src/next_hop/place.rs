@@ -1,4 +1,4 @@
-//! Address of a next hop, and whose address it is: an endpoint's address may belong to another workload or service.
+//! Address of a next hop, and its owner: an endpoint's address may belong to another workload or service.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Why a connection cannot go where it wants.
+//! Reasons for which a connection has no next hop.
 
 use std::net::{IpAddr, SocketAddr};
 

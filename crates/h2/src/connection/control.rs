@@ -1,4 +1,4 @@
-//! Frames that steer: SETTINGS, PING, GOAWAY, WINDOW_UPDATE.
+//! Control frames: SETTINGS, PING, GOAWAY, WINDOW_UPDATE.
 
 use super::{Closing, Connection};
 use crate::abuse::Abuse;

@@ -1,4 +1,4 @@
-//! How a connection is asked after, drained and ended, and what it gives back when it idles.
+//! PING, graceful shutdown and end of a connection, and release of memory while it idles.
 
 use super::{Closing, Connection, EVERY_STREAM, control};
 use crate::code::Code;

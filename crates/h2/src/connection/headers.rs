@@ -1,4 +1,4 @@
-//! Header blocks: put together, decoded, judged, and given to their streams.
+//! Header blocks: assembly, decoding, validation, delivery to their streams.
 
 use super::{Closing, Connection};
 use crate::abuse::Abuse;

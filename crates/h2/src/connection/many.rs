@@ -1,4 +1,4 @@
-//! Thousands of streams: the lists of streams cost a few steps for each event, however many streams there are.
+//! Tests with thousands of streams: each event costs a few steps in the lists of streams, however many streams there are.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! Sending of requests and responses.
 
 use super::{Connection, EVERY_STREAM};
 use crate::abuse::Abuse;

@@ -1,4 +1,4 @@
-//! Output: data in fair turns, ends, and what is written together.
+//! Output of streams: data in fair turns, ends of streams, and the gathering of both into one write.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Reads header blocks into [`Fields`], of which no more is kept than the limit of a header list.
+//! Decoder of header blocks into [`Fields`], which holds no more than the limit of a header list.
 
 use super::statics::STATIC;
 use super::table::Table;

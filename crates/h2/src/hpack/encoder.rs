@@ -1,6 +1,8 @@
-//! Writes header blocks. What is the same for many requests of a connection goes into the peer's table once and is one
-//! byte from then on; nothing is ever pushed out of there, so that an index means the same for as long as the connection
-//! stands. A connection writes either requests or answers, so the two never share these entries.
+//! Encoder of header blocks. A field that is the same for many requests of a connection goes into the peer's table once, and
+//! costs one byte from then on.
+//!
+//! No entry is ever evicted, so an index keeps its meaning for the life of the connection. A connection writes either requests
+//! or responses, so the two never share these entries.
 
 use super::statics::STATIC;
 use super::{FieldLine, Known, OVERHEAD, TABLE, huffman, integer};

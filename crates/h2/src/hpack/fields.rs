@@ -1,4 +1,4 @@
-//! A decoded header list: all names and values in one buffer, which the next list uses again.
+//! Decoded header list: all names and values in one buffer, which the next list reuses.
 
 use std::ops::Range;
 

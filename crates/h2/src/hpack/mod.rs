@@ -1,5 +1,5 @@
-//! Header compression (RFC 7541): a decoder for whatever a peer sends, and an encoder that names what it sent before. What
-//! both are made of (integers, the Huffman code, the static table) is there for others that read header blocks, too.
+//! Header compression (RFC 7541): a decoder for any valid encoding, and an encoder that refers to fields that it sent before.
+//! Integers, the Huffman code and the static table are there for other readers of header blocks, too.
 
 mod decoder;
 mod encoder;

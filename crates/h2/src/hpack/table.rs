@@ -1,4 +1,4 @@
-//! The decoder's dynamic table (RFC 7541 §2.3.2): entries one behind the other in one buffer, which is made once.
+//! Dynamic table of the decoder (RFC 7541 §2.3.2): its entries lie one after another in one buffer, which is allocated once.
 
 use std::collections::VecDeque;
 

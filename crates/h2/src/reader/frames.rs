@@ -1,4 +1,4 @@
-//! What lengths and places frames may have, and what the first bytes of their payloads say.
+//! Checks of a frame's length and place, and parsing of the first bytes of its payload.
 
 use super::{Part, Reader, Stage};
 use crate::code::Code;

@@ -1,4 +1,4 @@
-//! What the reader hands out.
+//! Output of the reader: one part of a frame.
 
 use crate::code::Code;
 

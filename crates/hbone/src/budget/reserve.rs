@@ -1,11 +1,13 @@
-//! The part of a ledger that is kept for first windows. It knows sums and shares, not whose they are.
+//! Reserve: the part of a ledger that is kept for first windows. It knows sums and shares, not their owners.
 //!
-//! What the common part leaves to a pair of peer and pod can be nothing, because others took their peer's or their pod's
-//! part of it. Up to a first window, the reserve gives what is missing: it takes no more to find out who moves much, and
-//! credit that is never used is at least little. Half of the reserve is for one tenant or one pod at most and a quarter for
-//! one tenant with one pod. While half of all that is left, each pair gets a full first window, then less by the square of
-//! what is left. So the next pair's window falls with the square of how many there are. A fixed part of what is left would
-//! fall exponentially, and the whole rest would be gone with the last that got all.
+//! The common part may have nothing left for a pair of peer and pod, because others took their peer's or their pod's part of
+//! it. The reserve then grants the rest of a first window. That is as much as it takes to find out which tunnels move much, and
+//! credit that is never used is at least little.
+//!
+//! At most half of the reserve is for one tenant or one pod, and a quarter for one tenant with one pod. While half of each of
+//! these is left, each pair gets a full first window. Below that, windows shrink by the square of what is left, so the next
+//! pair's window falls with the square of the number of pairs. A fixed fraction of what is left would fall exponentially, and
+//! the last pair that got a full window would take the whole rest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,7 @@
-//! One tunnel's state, which its driver and its streams share: the HTTP/2 core, and for each stream what came and who waits.
+//! State of one tunnel, which its driver and its streams share: the HTTP/2 core, and for each stream its received data and its
+//! wakers.
 //!
-//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which lets go of its streams.
+//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which drops its streams.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Driver of a tunnel's HTTP/2 core (`lateen_h2`): it reads and writes bytes and wakes streams. The core judges what peers
-//! do, and [`crate::recv_window`] lends them windows.
+//! Driver of a tunnel's HTTP/2 core (`lateen_h2`): it reads and writes bytes and wakes streams. The core validates what peers
+//! send, and [`crate::recv_window`] sizes the windows that they are granted.
 
 mod core;
 mod rcvlowat;

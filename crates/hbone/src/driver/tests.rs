@@ -1,5 +1,5 @@
-//! Both ends of a tunnel over a byte stream that takes and gives what it likes, when it likes: what is said arrives, nobody
-//! waits for what has happened, and nothing stays behind.
+//! Tests of both ends of a tunnel over a byte stream with arbitrary short reads, short writes and delays: all bytes arrive,
+//! nobody waits for an event that has happened, and no state is left over.
 
 use std::cell::Cell;
 use std::future::poll_fn;

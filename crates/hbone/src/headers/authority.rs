@@ -1,4 +1,4 @@
-//! `:authority` of a CONNECT request: where the tunnel leads.
+//! `:authority` of a CONNECT request: the destination of the tunnel.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

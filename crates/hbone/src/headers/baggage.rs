@@ -1,6 +1,6 @@
-//! `baggage`: what one side of a tunnel says about its workload, for the other side's telemetry.
+//! `baggage`: the description of a workload that one side of a tunnel sends for the other side's telemetry.
 //!
-//! The keys are those of Istio's proxies. Nothing here is proven: it labels metrics and decides nothing.
+//! The keys are those of Istio's proxies. Nothing in it is proven: it labels metrics and decides nothing.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! `forwarded` (RFC 7239): who connected, and to which service name.
+//! `forwarded` (RFC 7239): the address of the client, and the service name that it connected to.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What is said on one connection, a protocol a file: requests and bytes in, bytes and completions
-//! out, no socket and no clock. When a request is sent, and what its times mean, is decided elsewhere.
+//! Protocol clients, one file for each protocol: requests and bytes in, bytes and completions out, no socket and no clock. The
+//! caller decides when a request is sent and what its times mean.
 
 mod echo;
 mod grpc;

@@ -1,6 +1,6 @@
-//! Histograms as Fortio writes them: counts in buckets whose limits are fixed multiples of a
-//! resolution. Percentiles do not come from the buckets, as Fortio's do, but from the finer histogram
-//! that these are made of.
+//! Histograms in Fortio's form: counts in buckets whose limits are fixed multiples of a resolution.
+//!
+//! Fortio computes percentiles from the buckets. Here they come from the finer histogram that the buckets are made of.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};

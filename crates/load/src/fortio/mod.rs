@@ -1,6 +1,7 @@
-//! A run's report as Fortio's JSON, for `fortio report` and whatever else reads that. Times are those
-//! from when a request was due to its end, so they count the queue that Fortio's own leave out; keys and
-//! types are Fortio 1.75's.
+//! A run's report as Fortio's JSON, for `fortio report` and other readers of that format. Keys and types are those of Fortio
+//! 1.75.
+//!
+//! Times run from the instant at which a request was due to its end. So they count the queue that Fortio's own times leave out.
 
 mod histogram;
 

@@ -1,4 +1,4 @@
-//! The result's shape against that of Fortio's own results: which keys there are and what type each has.
+//! Tests of the result's shape against that of Fortio's own results: its keys, and the type of each.
 
 use super::*;
 use crate::record::Times;

@@ -1,5 +1,4 @@
-//! What a reader must know before trusting the numbers of a run: that it was interrupted, that its rate was
-//! not kept, that the generator was at its limit or late.
+//! Warnings about a run: it was interrupted, its rate was not kept, or the generator was late or at its limit.
 
 use super::{Generator, Report, is_told};
 

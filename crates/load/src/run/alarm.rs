@@ -1,6 +1,7 @@
-//! Wakes the loop in time. A core that sleeps takes tens of microseconds to wake up, in a virtual
-//! machine more, and all of that would count as the service's latency. So the alarm learns how late
-//! it rings, rings that much earlier, and lets the loop poll for the little that is left.
+//! Timer of the loop, which compensates for late wake-ups. A sleeping core takes tens of microseconds to wake, and more in a
+//! virtual machine. All of that would count as the service's latency.
+//!
+//! So the timer learns how late it fires, fires that much earlier, and lets the loop poll for the rest.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! One connection of a run: dial → TLS → protocol, a place for each request that may be under way at
-//! once, and those that wait for a place in a queue.
+//! One connection of a run: dial → TLS → protocol, with a slot for each request that may be under way at once, and a queue for
+//! the others.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};

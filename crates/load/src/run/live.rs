@@ -1,5 +1,4 @@
-//! What a run says of itself while it goes on: a line a second on standard error, for people or for
-//! programs.
+//! Progress of a run: one line a second on standard error, for people or for programs.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};

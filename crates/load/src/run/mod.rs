@@ -1,5 +1,5 @@
-//! A run: every request is sent when it is due, over a fixed set of connections, and the answers are
-//! taken as they come. It decides nothing about what the times mean.
+//! A run: it sends every request when the request is due, over a fixed set of connections, and receives the answers. It does
+//! not decide what the times mean.
 
 mod alarm;
 mod args;

@@ -1,4 +1,4 @@
-//! Where connections lead, and which request goes where.
+//! Destinations of connections, and the choice of the request that each sends.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,4 @@
-//! What to do in a run: every choice of the user's, and what follows from them for targets, threads
-//! and connections.
+//! Plan of a run: all choices of the user, and the targets, threads and connections that follow from them.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which rate to try next: outward by doubling, inward by halves, and what remains again and again. It
-//! decides from verdicts alone.
+//! Choice of the next rate: outward by a factor of two, inward by bisection, then repetition of the last rates. It decides from
+//! verdicts alone.
 
 /// What came of one try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! What a rate must hold to count as carried: limits of times and failures.
+//! Objective of a search: the limits of times and failures within which a rate counts as carried.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Values with probabilities, as they stand in the echo service's parameters. The grammar, the order
-//! of the checks and the roll are Fortio's, so that one URL means the same to both.
+//! Values with probabilities in the echo service's parameters. The grammar, the order of the checks and the draw are Fortio's,
+//! so that one URL means the same to both.
 
 use rand::Rng;
 

@@ -1,5 +1,5 @@
-//! The compiled echo service: one thread that answers HTTP, gRPC, TCP and UDP as it is asked to. It
-//! stands in for applications, so it must cost little and behave well or badly on demand.
+//! The compiled echo service: one thread that answers HTTP, gRPC, TCP and UDP as the request asks. It stands in for
+//! applications, so it must cost little, and be slow or faulty on demand.
 
 mod alarms;
 pub mod args;

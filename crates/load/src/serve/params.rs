@@ -1,6 +1,7 @@
-//! What a request asks the echo service for, in its query. Names, forms and what becomes of values
-//! that make no sense are those of Fortio's echo server, so that its URLs work here and answer the
-//! same; `writes` and `nodelay` are ours.
+//! Parameters of a request to the echo service, from its query. Names, forms and the treatment of invalid values are those of
+//! Fortio's echo server. So its URLs work here and have the same effect.
+//!
+//! `writes` and `nodelay` are Lateen's own.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What the echo service answers, before any protocol puts it on a wire: status, fields and a body
-//! that is either held or made up as it goes.
+//! Answer of the echo service before a protocol encodes it: status, fields, and a body that is either stored or generated.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! TLS from the server's side: which certificate is shown, and what is asked of clients.
+//! TLS of the server: the certificate that it shows, and the demand for client certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

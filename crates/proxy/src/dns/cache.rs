@@ -1,6 +1,7 @@
-//! What resolvers said about hostnames, for as long as they said it holds.
+//! Cache of resolvers' answers about hostnames, for their time to live.
 //!
-//! Each pod has answers of its own: they come through its network, and who can bend that must not bend another's.
+//! Each pod has answers of its own: they come through its network, and a tenant that can forge them must not forge another
+//! pod's.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

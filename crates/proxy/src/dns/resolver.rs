@@ -1,4 +1,4 @@
-//! Where a workload is that has a hostname instead of addresses.
+//! Addresses of workloads that have a hostname instead of addresses.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The resolvers that questions are forwarded to: those of the node proxy itself.
+//! Resolvers to which questions are forwarded: those of the node proxy itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

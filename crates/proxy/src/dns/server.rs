@@ -1,4 +1,4 @@
-//! Serving one pod: what it asks over UDP and TCP, answered from the mesh or by a resolver, within bounds.
+//! Server of one pod: it takes questions over UDP and TCP, within limits, and answers from the mesh or through a resolver.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! Asking resolvers, from a pod's own namespace: what its network may not reach is not reached for it either.
+//! Questions to resolvers, sent from a pod's own namespace. A resolver that the pod's network may not reach is not reached for
+//! the pod either.
 
 use std::cell::RefCell;
 use std::io;

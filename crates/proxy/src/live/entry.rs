@@ -1,4 +1,4 @@
-//! One connection in the table: what is known of it, how far it is, whether it is to end.
+//! One connection in the table: its known facts, its phase, and whether it is to end.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Listening to connections as they open and close: bounded, so that a slow listener loses events and nobody else does.
+//! Stream of connection events for a watcher. It is bounded: a slow watcher loses events, and delays nobody else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The first and the last step of every connection of a pod: an accepted socket with its destination, refusal before it
-//! counts as opened, admission by policies, and the record of its end.
+//! First and last step of every connection of a pod: an accepted socket with its destination, refusal before it counts as
+//! opened, admission by policies, and the record of its end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

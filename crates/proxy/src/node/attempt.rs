@@ -1,5 +1,5 @@
-//! Reaching a next hop for one connection: choose, go there, and if the endpoint is at fault choose another one. No byte
-//! of the application has left this proxy yet, so none can arrive twice.
+//! Attempts to reach a next hop for one connection: choose an endpoint, connect, and choose another one if the endpoint is at
+//! fault. No byte of the application has left this proxy yet, so none can arrive twice.
 
 use std::rc::Rc;
 use std::sync::Arc;

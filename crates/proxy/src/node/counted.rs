@@ -1,5 +1,4 @@
-//! Tunnels in the counters of those that were opened and those that ended: each that counts as the one comes to count as
-//! the other, whatever becomes of it.
+//! Counts of opened and closed tunnels. Each tunnel that counts as opened comes to count as closed, however it ends.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Dialling from inside a pod: a prepared socket, the address to come from, a time limit.
+//! Dialling from inside a pod: a prepared socket, the source address, a time limit.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
-//! Which endpoints this worker leaves out, for each pod, because the pod's connections to them keep failing. The rule is
-//! `lateen_balance`'s; here are its clock, its names and its gauge.
+//! Endpoints that this worker leaves out, for each pod, because the pod's connections to them keep failing. `lateen_balance`
+//! has the rule; this module adds the clock, the names and the gauge.
 //!
-//! Each pod dials from its own network, with its own routes, resolvers and network policies: what it does not reach may be
-//! well, and is left out for no other pod.
+//! Each pod dials from its own network, with its own routes, resolvers and network policies. An endpoint that one pod does not
+//! reach may be healthy, so it is left out for no other pod.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! The way into a pod through a tunnel: prove both sides, take requests, decide about each, reach the application, say
-//! so, relay.
+//! The way into a pod through a tunnel: prove both sides, take requests, decide about each, reach the application, answer,
+//! relay.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The way out of a pod: find out who dials where, reach a next hop, relay.
+//! The way out of a pod: find the client and its destination, reach a next hop, relay.
 
 use std::rc::Rc;
 use std::time::Instant;

@@ -1,11 +1,15 @@
-//! The registry of pod pairs whose pods are both served by this process: for each pair a tunnel that proves it, or the
-//! time until which the far end counts as another process's.
+//! Registry of pod pairs whose pods are both served by this process. For each pair it has the tunnel that proves the pair, or
+//! the time until which the far end counts as another process's.
 //!
-//! The tunnel is an ordinary one, through both pods' networks, to whichever process listens there. So everything that
-//! speaks against a connection by tunnel speaks against handing one over: no certificate, one that was revoked or is
-//! another's, a network that does not let the one pod reach the other, a pod or a process that takes no more. What holds
-//! for connections on a tunnel holds for those that are handed over: a tunnel that takes no more goes on until the last of
-//! them ends, and asks by PING all the while whether the one pod still reaches the other; if it breaks, they are cut.
+//! The tunnel is an ordinary one, through both pods' networks, to the process that listens there. So every obstacle to a
+//! connection by tunnel is an obstacle to a hand-over:
+//!
+//! - no certificate, a revoked one, or one of another identity;
+//! - a network that does not let the one pod reach the other;
+//! - a pod or a process that accepts no more.
+//!
+//! The rules for connections on a tunnel hold for handed-over connections too. A tunnel that takes no new ones stays until the
+//! last of them ends. Meanwhile it asks by PING whether the one pod still reaches the other, and if it breaks, they are cut.
 //! `same_node::proof` opens these tunnels and drives them.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! The way into a pod without a tunnel: nobody proved who they are, so the policies decide without a peer.
+//! The way into a pod without a tunnel: the client has proved no identity, so the policies decide without a peer.
 
 use std::rc::Rc;
 use std::sync::Arc;

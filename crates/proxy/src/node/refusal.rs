@@ -1,4 +1,4 @@
-//! Why a connection was refused or broke: the sentence for the access log, and the flag for the counters.
+//! Reasons for which a connection was refused or broke: the sentence for the access log, and the flag for the counters.
 
 use std::io;
 use std::net::SocketAddr;

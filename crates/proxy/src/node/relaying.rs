@@ -1,5 +1,5 @@
-//! A connection whose ends are reached: its bytes pass until it ends or is cut. Each relay is one future that owns all that is
-//! kept of the connection, since whoever kept it beside would have room for it once more.
+//! Relay of a connection whose two ends are reached, until it ends or is cut. Each relay is one future that owns the whole
+//! state of the connection. A second owner would reserve memory for that state again.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,4 +1,4 @@
-//! The node role as a worker runs it: connections by the listener that they came through, configuration, requests, and the
+//! The interface of the node role to a worker: connections by the listener that accepted them, configuration, requests, and the
 //! retirement of tunnels.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Connections between two pods of this process, whose pairs `pairs` keeps. `proof` opens and watches the tunnel that proves
+//! Connections between two pods of this process, whose pairs are in `pairs`. `proof` opens and watches the tunnel that proves
 //! both pods, `handover` delivers a connection beside that tunnel, and `splice` lets the kernel carry its bytes.
 
 pub(super) mod handover;

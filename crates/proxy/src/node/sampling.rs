@@ -1,4 +1,4 @@
-//! A connection's place in a trace: made where it begins, carried by CONNECT, continued where it arrives.
+//! Trace context of a connection: made where the connection begins, carried by CONNECT, continued where it arrives.
 
 use lateen_hbone::TraceParent;
 use lateen_telemetry::Trace;

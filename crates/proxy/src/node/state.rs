@@ -1,5 +1,5 @@
-//! The node role's state on one worker: certificates, tunnels, open connections, endpoints that are left out, and the
-//! counters and limits that all connections share.
+//! State of the node role on one worker: certificates, tunnels, open connections, ejected endpoints, and the counters and
+//! limits that all connections share.
 
 use std::rc::Rc;
 use std::sync::Arc;

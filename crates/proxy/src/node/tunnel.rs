@@ -1,5 +1,5 @@
-//! Streams to other proxies: on a pooled tunnel to a workload or its waypoint, and in a tunnel of its own inside a pooled
-//! one through the gateway of another network.
+//! Streams to other proxies: on a pooled tunnel to a workload or its waypoint, or in a tunnel of its own inside a pooled one
+//! through the gateway of another network.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

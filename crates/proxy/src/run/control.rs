@@ -1,5 +1,5 @@
-//! What the control thread does from the first pod to the last connection: it follows the configuration and the agent, serves the
-//! pages for operators, and drains.
+//! The control thread, from the first pod to the last connection: it follows the configuration and the agent, serves the pages
+//! for operators, and drains.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! How single variables are read: their forms, their ranges, and what to say when one cannot be used.
+//! Readers of single variables: their forms, their ranges, and their error messages.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Where connections are reported to, under the names of the OpenTelemetry specification.
+//! Settings of connection reports, under the names of the OpenTelemetry specification.
 
 use std::path::PathBuf;
 

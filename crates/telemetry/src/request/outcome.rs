@@ -1,4 +1,4 @@
-//! The labels that are known at a request's end: protocol, response code, gRPC status, and Envoy's response flags.
+//! Labels that are known at a request's end: protocol, response code, gRPC status, and Envoy's response flags.
 
 use std::fmt;
 

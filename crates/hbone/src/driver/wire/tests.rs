@@ -1,4 +1,4 @@
-//! What leaves together.
+//! Tests of the frames that leave in one write.
 
 use super::*;
 use crate::driver::begin;

@@ -1,5 +1,5 @@
-//! A connection between two pods of this process: what the far end of a tunnel would do is done at once, in the same order,
-//! and what comes of it is handed to the near end.
+//! Hand-over of a connection between two pods of this process. It takes the steps of a tunnel's far end at once, in the same
+//! order, and gives their result to the near end.
 
 use std::rc::Rc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! The tunnel between two pods of this process: opened for the first connection between them, watched for as long as it is
-//! of use, and the end of the connections that rest on it when it breaks.
+//! The tunnel that proves a pair of pods of this process. It is opened for the first connection between them and watched while
+//! it is of use. When it breaks, the connections that rest on it end.
 
 use std::pin::pin;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! A connection between two pods of this process whose bytes pass in the kernel, once it has shown that it is used.
+//! In-kernel relay of a connection between two pods of this process, once the connection has been used for a while.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! Certificates that are revoked and certificates that are replaced, while connections use them.
+//! Tests of revoked and replaced certificates while connections use them.
 
 use super::*;
 

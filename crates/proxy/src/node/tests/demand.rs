@@ -1,4 +1,4 @@
-//! What is not known is asked for, and nothing is concluded before the answer is there.
+//! Tests of on-demand configuration: an unknown destination is asked for, and the connection waits for the answer.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Pods that are being deleted, addresses that pass to somebody else, and the end of a drain.
+//! Tests of pods that are being deleted, of addresses that pass to another pod, and of the end of a drain.
 
 use super::*;
 use crate::live::Cut;

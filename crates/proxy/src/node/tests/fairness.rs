@@ -1,4 +1,4 @@
-//! What is done for a pod is charged to it, on both sides of a tunnel: that is what its turns are made of.
+//! Tests of fairness: the time that is spent for a pod is charged to it, on both sides of a tunnel.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -1,5 +1,5 @@
-//! Connections between two pods of one node, handed over inside the process: what is to be seen of them is what would be
-//! seen of the same connections across a tunnel.
+//! Tests of connections between two pods of one node that are handed over inside the process. They look from outside like the
+//! same connections through a tunnel.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What ends a connection that was handed over inside the process, and what does not.
+//! Tests of the events that end a handed-over connection, and of those that do not.
 
 use std::time::SystemTime;
 

@@ -1,5 +1,5 @@
-//! Connections that were handed over inside the process rest on the network between their pods all the same: what it lets
-//! through no more goes no further. On a node with two workers, so that a tunnel has an end on each.
+//! Tests that handed-over connections still depend on the network between their pods: when it passes no more, they end. The
+//! node has two workers, so that a tunnel has an end on each.
 
 use std::sync::Arc;
 use std::time::SystemTime;

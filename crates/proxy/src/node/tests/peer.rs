@@ -1,4 +1,4 @@
-//! Proxies that are not ours: they take tunnels, tell what was asked of them, and send back what comes.
+//! Peer proxies of the tests: they take tunnels, record the requests, and echo the bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What policies decide, at the start of a connection and later.
+//! Tests of policy decisions, at the start of a connection and later.
 
 use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;

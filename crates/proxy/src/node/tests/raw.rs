@@ -1,4 +1,4 @@
-//! A peer that is not our client: requests with any authority, and places that never answer.
+//! A peer that does not use our client: requests with any authority, and listeners that never answer.
 
 use std::net::{IpAddr, SocketAddr};
 

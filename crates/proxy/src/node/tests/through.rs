@@ -1,4 +1,4 @@
-//! Connections that do not go straight to an application: waypoints, gateways, application tunnels, hostnames.
+//! Tests of connections with a next hop other than the application: waypoints, gateways, application tunnels, hostnames.
 
 use std::net::IpAddr;
 
