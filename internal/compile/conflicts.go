@@ -12,7 +12,7 @@ import (
 // conflicts are the settled claims of several objects to one address, range or host. Each is settled once for all claimants: if each
 // claimant looked at all others, the work would grow with their square.
 type conflicts struct {
-	addresses map[netip.Addr]*claimants // those that ServiceEntries ask for
+	addresses map[netip.Addr]*claimants // addresses that ServiceEntries ask for
 	blocks    map[netip.Prefix]*rangeClaimants
 	hosts     map[string]*claimants // for one batch only
 }
@@ -21,7 +21,7 @@ func newConflicts() conflicts {
 	return conflicts{addresses: map[netip.Addr]*claimants{}, blocks: map[netip.Prefix]*rangeClaimants{}, hosts: map[string]*claimants{}}
 }
 
-// arbiter settles the claims of objects to addresses, ranges and hosts, and tells which claimants lose or share one.
+// arbiter settles the claims of objects to addresses, ranges and hosts, and reports which claimants lose or share one.
 type arbiter struct {
 	*facts
 	places      *places
@@ -38,7 +38,7 @@ func newArbiter(f *facts, p *places, h *hosts, n *names) *arbiter {
 	return &arbiter{facts: f, places: p, hosts: h, names: n, asks: &asks, ranges: newRanges(), endpointsAt: newAddresses(), conflicts: newConflicts()}
 }
 
-// forget drops what held for the last batch.
+// forget drops the results of the last batch.
 func (a *arbiter) forget() {
 	clear(a.places.firsts)
 	clear(a.conflicts.hosts)
@@ -49,14 +49,14 @@ type claimants struct {
 	holder    model.Key // the object with a better right than any claimant; if there is one, no claimant counts
 	in        map[string]inNamespace
 	count     int
-	elsewhere claim    // the one that counts in namespaces that declare none; empty if all are kept to their namespaces
-	told      []string // the first namespaces by name: so many that each can be told of translate.MostOthers others
+	elsewhere claim    // the claim that counts in namespaces that declare none; empty if all claims are private to their namespaces
+	told      []string // the first namespaces by name: enough to name translate.MostOthers others to each claimant
 }
 
-// inNamespace is how those of one namespace fare.
+// inNamespace is the result for the claimants of one namespace.
 type inNamespace struct {
 	count        int
-	best, public claim // public: of those that others may see
+	best, public claim // public: the best claim that other namespaces may see
 }
 
 func (s *claimants) add(x claim) {
@@ -87,7 +87,7 @@ func (s *claimants) settle() {
 	s.told = slices.Clone(s.told[:min(len(s.told), translate.MostOthers+1)])
 }
 
-// only is how those of one namespace fare among themselves.
+// only returns the claimants of one namespace, settled among themselves.
 func (s *claimants) only(namespace string) *claimants {
 	own, ok := s.in[namespace]
 	if !ok {
@@ -96,7 +96,7 @@ func (s *claimants) only(namespace string) *claimants {
 	return &claimants{in: map[string]inNamespace{namespace: own}, count: own.count, elsewhere: own.public, told: []string{namespace}}
 }
 
-// share says how one of them fares; not ok if there is no other.
+// share returns the result for one claimant; not ok if it is the only one.
 func (s *claimants) share(what string, key model.Key) (out translate.Shared, ok bool) {
 	if s == nil || s.count < 2 {
 		return out, false
@@ -116,7 +116,7 @@ func (s *claimants) share(what string, key model.Key) (out translate.Shared, ok 
 	return out, true
 }
 
-// differs says for which namespaces it is another answer than before: all, or what the function says.
+// differs reports the namespaces whose result has changed: all of them, or those for which the function returns true.
 func (s *claimants) differs(old *claimants) (all bool, here func(namespace string) bool) {
 	here = func(namespace string) bool { return s.in[namespace].best.key != old.in[namespace].best.key }
 	switch {
@@ -133,11 +133,11 @@ func (s *claimants) differs(old *claimants) (all bool, here func(namespace strin
 // rangeClaimants are the objects that name one range, and the part of it that is left for them.
 type rangeClaimants struct {
 	claimants
-	mesh           string    // why nobody has it; empty if that is not so
-	place          model.Key // the node or pod on a node's network in a narrow one
-	tenant, second model.Key // the first pod or Service in a narrow one, and the first of another namespace
+	mesh           string    // the reason if no entry may have the range; otherwise empty
+	place          model.Key // in a narrow range: the node, or the pod on a node's network
+	tenant, second model.Key // in a narrow range: the first pod or Service, and the first one of another namespace
 	left           translate.Remains
-	owner          model.Key // the first node or pod of those that leave nothing
+	owner          model.Key // the first node or pod, if they leave nothing of the range
 }
 
 // nothingLeft says whether nodes and their pods have all of a range.
@@ -161,7 +161,7 @@ func (s *rangeClaimants) keptOut(namespace string) string {
 	return ""
 }
 
-// settleAddress finds how those fare now that ask for an address, and tells of the ones who are to hear of it.
+// settleAddress settles the claims to an address again, and touches each claimant whose result has changed.
 func (a *arbiter) settleAddress(addr netip.Addr, touch func(model.Key)) {
 	asking, old := a.asks.by[addr], a.conflicts.addresses[addr]
 	if asking.empty() {
@@ -180,7 +180,7 @@ func (a *arbiter) settleAddress(addr netip.Addr, touch func(model.Key)) {
 	a.conflicts.addresses[addr] = now
 	all, here := now.differs(old)
 	if autoPrefix4.Contains(addr) || autoPrefix6.Contains(addr) {
-		all = true // such a one may be taken back for any of them from whom it was chosen for
+		all = true // any of them may take a virtual address back from the entry that it was chosen for
 	}
 	for key := range asking.all {
 		if all || here(key.Namespace) {
@@ -189,7 +189,7 @@ func (a *arbiter) settleAddress(addr netip.Addr, touch func(model.Key)) {
 	}
 }
 
-// settleRange does the same for those that name a range.
+// settleRange does the same for the entries that name a range.
 func (a *arbiter) settleRange(block netip.Prefix, touch func(model.Key)) {
 	naming, old := a.ranges.by[block], a.conflicts.blocks[block]
 	if len(naming) == 0 {
@@ -217,7 +217,7 @@ func (a *arbiter) settleRange(block netip.Prefix, touch func(model.Key)) {
 	}
 }
 
-// hostClaimants is how those fare who speak for a host in their namespaces.
+// hostClaimants returns the settled claims of the objects that declare a host.
 func (a *arbiter) hostClaimants(host string) *claimants {
 	if s := a.conflicts.hosts[host]; s != nil {
 		return s

@@ -30,7 +30,7 @@ func newRanges() ranges {
 		sites: map[model.Key][]netip.Prefix{}, nodes: map[netip.Prefix]map[model.Key]bool{}}
 }
 
-// put says which ranges an entry has now and with what right, and tells of those that it had or has if either is another than before.
+// put records the ranges of an entry and its right to them. If either has changed, it reports the old and the new ranges.
 func (r *ranges) put(right claim, now []netip.Prefix, moved func(netip.Prefix)) {
 	key := right.key
 	if slices.Equal(r.named[key], now) && r.right[key].equal(right) {
@@ -50,8 +50,8 @@ func (r *ranges) put(right claim, now []netip.Prefix, moved func(netip.Prefix)) 
 	}
 }
 
-// place says which blocks belong to a node or to a pod on its network now, and tells of the ranges that those bear on:
-// all of them, or those alone of which nothing is left, since their authors are told whose it is.
+// place records the blocks that belong to a node, or to a pod on its network, and reports the named ranges that overlap a changed block. If
+// all is false, only ranges of which nothing is left are affected: their conditions name the owner.
 func (r *ranges) place(key model.Key, now []netip.Prefix, moved func(block netip.Prefix, all bool)) {
 	before := r.sites[key]
 	if slices.Equal(before, now) {
@@ -76,7 +76,7 @@ func (r *ranges) place(key model.Key, now []netip.Prefix, moved func(block netip
 	}
 }
 
-// moved tells of the narrow ranges that are named around an address where something came or went.
+// moved reports the named narrow ranges around an address whose owner came or went.
 func (r *ranges) moved(addr netip.Addr, moved func(netip.Prefix)) {
 	for bits := addr.BitLen() - narrowBits; bits < addr.BitLen(); bits++ {
 		if block, err := addr.Prefix(bits); err == nil && len(r.by[block]) > 0 {
@@ -85,7 +85,7 @@ func (r *ranges) moved(addr netip.Addr, moved func(netip.Prefix)) {
 	}
 }
 
-// enter and drop say whether a block came or went by it.
+// enter and drop report whether the block is new, or gone.
 func enter(by map[netip.Prefix]map[model.Key]bool, block netip.Prefix, key model.Key) (first bool) {
 	if by[block] == nil {
 		by[block] = map[model.Key]bool{}

@@ -22,15 +22,16 @@ type Waypoints func(namespace, name string) *Waypoint
 type Context struct {
 	Namespace *corev1.Namespace // nil if unknown
 	Waypoints Waypoints
-	// Holder names the object that has an address of a Service, ServiceEntry or pod with more right; empty if none has. Nil for all others.
+	// Holder names the object with the better right to an address; empty if there is none. Set for Services, ServiceEntries and pods only.
 	Holder func(netip.Addr) string
-	// Part is what an entry has of a range, in blocks, or who leaves it none. Nil for what is no entry.
+	// Part returns the blocks of a range that an entry may use, or the owner of the addresses because of which it has none. Set for entries
+	// only.
 	Part func(netip.Prefix) Remains
 	// Occupant names the node or pod that is at an address of a network; empty if none is. Nil where nothing is known.
 	Occupant func(network string, addr netip.Addr) string
 }
 
-// occupied takes an endpoint out of its tunnel that is said to be where a node or pod is: that speaks for itself.
+// occupied removes the tunnel of an endpoint whose address is that of a node or pod. That node or pod declares itself how it is reached.
 func (c Context) occupied(w *workload.Workload, v *verdict) {
 	if w.TunnelProtocol != workload.TunnelProtocol_HBONE || c.Occupant == nil {
 		return
@@ -46,7 +47,7 @@ func (c Context) occupied(w *workload.Workload, v *verdict) {
 	}
 }
 
-// keep leaves out the single addresses, and what is in ranges, that belong to somebody else.
+// keep returns the addresses and the parts of ranges that have no other owner.
 func (c Context) keep(addresses []*workload.NetworkAddress, v *verdict) (kept []*workload.NetworkAddress) {
 	seen := map[netip.Prefix]bool{} // parts of one range may be others of the same entry
 	for _, a := range addresses {
@@ -72,7 +73,7 @@ func (c Context) keep(addresses []*workload.NetworkAddress, v *verdict) (kept []
 	return kept
 }
 
-// partOf is what is left of a range without what is somebody else's.
+// partOf returns the blocks of a range that have no other owner.
 func (c Context) partOf(block netip.Prefix, v *verdict) []netip.Prefix {
 	if c.Part == nil {
 		return []netip.Prefix{block}
@@ -117,7 +118,7 @@ func (c Context) annotations() map[string]string {
 // enrolled says whether the pods of the namespace are of the mesh unless they say otherwise.
 func (c Context) enrolled() bool { return wellknown.Enrols(c.labels()) }
 
-// bound is what came of an object's wish for a waypoint.
+// bound is the result of an object's choice of a waypoint.
 type bound struct {
 	waypoint *Waypoint
 	weighted []*workload.WeightedWaypoint
@@ -146,8 +147,9 @@ func wish(labels map[string]string, namespace string) (ns, name string, none boo
 	return namespace, name, false
 }
 
-// choose finds the waypoint that an object asks for, else its namespace. One that is asked for and cannot be had is none at all, as in
-// Istio: connections then go straight to their destination, and only what node proxies enforce holds. The object says so.
+// choose finds the waypoint that an object chooses, else the one that its namespace chooses. A chosen waypoint that cannot be used counts
+// as none, as in Istio: connections then go straight to their destination, and only node proxies enforce policies. The object's conditions
+// say so.
 func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
 	ns, name, none := wish(o.GetLabels(), o.GetNamespace())
 	own = name != ""
@@ -173,7 +175,7 @@ func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
 	return w, own
 }
 
-// bindService finds the waypoint of a service. private forbids those of other namespaces, to which it must not show.
+// bindService finds the waypoint of a service. A private service must not be seen by other namespaces, so it cannot use their waypoints.
 func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
 	switch o.GetLabels()[wellknown.GatewayManaged] {
 	case managedByMesh, managedByEastWest:
@@ -203,7 +205,7 @@ func isOwn(o metav1.Object, w *Waypoint) bool {
 	return o.GetNamespace() == w.Namespace && (o.GetName() == w.Name || o.GetLabels()[wellknown.GatewayName] == w.Name)
 }
 
-// ingress says whether gateways, too, send what is for the service through its waypoint.
+// ingress reports whether gateways, too, send connections to the service through its waypoint.
 func (c Context) ingress(o metav1.Object) bool {
 	text, ok := o.GetLabels()[wellknown.IngressUseWaypoint]
 	if !ok {
@@ -263,8 +265,8 @@ func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*wor
 	}
 }
 
-// bindWorkload finds the waypoint of what is sent to a workload itself, or how the workload takes inbound connections if it is an
-// instance of a waypoint.
+// bindWorkload finds the waypoint of connections to a workload's own address. For an instance of a waypoint it returns how the instance
+// takes inbound connections.
 func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAddress, *workload.ApplicationTunnel) {
 	if name := o.GetLabels()[wellknown.GatewayName]; name != "" {
 		if w := c.find(o.GetNamespace(), name); w != nil {

@@ -8,26 +8,27 @@ import (
 	"sort"
 )
 
-// Into how many blocks a range falls: proxies look through all of them for every destination that nothing else has.
+// Limits on the number of blocks of a range. Proxies search all blocks for every destination that matches nothing else.
 const (
-	// minBlocks are made in any case, if there are so many.
+	// minBlocks are made in any case, if the range falls into so many.
 	minBlocks = 64
-	// blocksEach is how many more there may be for each that is somebody else's, as long as more than mostAround of the range is left out
-	// around those. Others that lie anywhere take about seven each until it is less, as every block more halves what is left out around one.
+	// blocksEach is the number of further blocks for each block of another owner, while more than mostAround of the range is left out
+	// around those. Scattered blocks of other owners take about seven each until less is left out: each further block halves the part that
+	// is left out around one.
 	blocksEach = 8
 	mostAround = 0.01
 )
 
-// Remains is what there is of a range for an entry that names it.
+// Remains is the part of a range that an entry may use.
 type Remains struct {
 	Blocks []netip.Prefix // in order, none an address alone
-	Theirs float64        // which part of the range is somebody else's
-	Around float64        // which part is left out around that
-	Holder string         // who has what is in it and leaves it none; empty if there are blocks
+	Theirs float64        // the share of the range that has other owners
+	Around float64        // the share that is left out around theirs
+	Holder string         // the owner of addresses in the range, if the entry may use none of it; empty if there are blocks
 }
 
-// Without is what is left of a block without others. None is an address alone, which would count before what else is there, and the largest
-// blocks are taken where all would be too many: what is not in a range goes where its client sends it.
+// Without returns a block without others. No result is a single address, since proxies prefer single addresses to everything else. If the
+// blocks would be too many, the largest are kept. Connections to the rest of the range go where their clients send them.
 func Without(block netip.Prefix, others []netip.Prefix) Remains {
 	others = slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(block) })
 	if len(others) == 0 {
@@ -38,7 +39,7 @@ func Without(block netip.Prefix, others []netip.Prefix) Remains {
 	})
 	var out Remains
 	share := func(b netip.Prefix) float64 { return math.Ldexp(1, min(block.Bits()-b.Bits(), 0)) }
-	apart := others[:0] // what is within another of them has gone with that
+	apart := others[:0] // without those that lie inside another one
 	for _, o := range others {
 		if len(apart) == 0 || !apart[len(apart)-1].Overlaps(o) {
 			apart = append(apart, o)
@@ -80,7 +81,7 @@ type hole struct {
 
 func (h hole) halves() [2]hole {
 	if h.others[0].Bits() <= h.block.Bits() {
-		return [2]hole{h, h} // all of it is somebody else's
+		return [2]hole{h, h} // all of it has another owner
 	}
 	low, high := halves(h.block)
 	upper := sort.Search(len(h.others), func(i int) bool { return high.Addr().Compare(h.others[i].Addr()) <= 0 })
