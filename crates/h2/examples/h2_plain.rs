@@ -1,5 +1,5 @@
-//! The core as a server without TLS on a port of 127.0.0.1, for h2spec: says `listening ADDRESS`. A CONNECT is echoed; any
-//! other request gets a short text when it is whole.
+//! The core as a server without TLS on a port of 127.0.0.1, for h2spec. It prints `listening ADDRESS`. It echoes a CONNECT, and
+//! answers any other complete request with a short text.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

@@ -1,11 +1,11 @@
 //! An ordinary client and server over TCP, without TLS.
 //!
-//!   h2_requests                    a server and a client of it, in one process
-//!   h2_requests serve ADDRESS      the server: try `curl --http2-prior-knowledge -d hello http://ADDRESS/a`
-//!   h2_requests get ADDRESS PATH   the client
+//! - `cargo run -p lateen-h2 --example h2_requests` runs a server and a client of it in one process.
+//! - `… h2_requests -- serve ADDRESS` only serves; try `curl --http2-prior-knowledge -d hello http://ADDRESS/a`.
+//! - `… h2_requests -- get ADDRESS PATH` is the client alone.
 //!
-//! The server says what it got and repeats its content. To a client that takes trailers it sends the length in them; to
-//! `expect: 100-continue` it sends an informational answer first.
+//! The server describes the request and repeats its content. A client that takes trailers gets the length in them. A request
+//! with `expect: 100-continue` gets an informational answer first.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

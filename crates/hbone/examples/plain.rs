@@ -1,5 +1,5 @@
-//! Our server without TLS on a port of 127.0.0.1, for h2spec: says `listening ADDRESS` and serves tunnels with the settings
-//! of a proxy. A CONNECT is echoed; anything else is answered by the server itself.
+//! A tunnel server without TLS on a port of 127.0.0.1, for h2spec. It prints `listening ADDRESS`, has the settings of a proxy, and
+//! echoes each CONNECT. The crate itself answers all other requests.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
