@@ -1,14 +1,15 @@
 //! Field lists: spans of the head's bytes, an index by number, and text that was added.
 
 mod edit;
+mod field;
 mod lines;
 mod view;
 
 use bytes::Bytes;
 
 use crate::known::{Known, NameSet};
+pub use field::Field;
 pub use lines::{Line, Lines};
-pub use view::Field;
 
 /// No position: the end of a chain.
 const END: u8 = u8::MAX;

@@ -72,15 +72,15 @@ func expand(tree, prefix []string, exported bool) []declaration {
 	return []declaration{{path, path[len(path)-1], exported}}
 }
 
-// split cuts a list at the commas that are in no inner braces.
+// split cuts a list at the commas that are in no inner braces or parentheses.
 func split(list []string) [][]string {
 	var parts [][]string
 	depth, start := 0, 0
 	for i, t := range list {
 		switch t {
-		case "{":
+		case "{", "(":
 			depth++
-		case "}":
+		case "}", ")":
 			depth--
 		case ",":
 			if depth == 0 {
@@ -92,12 +92,13 @@ func split(list []string) [][]string {
 	return append(parts, list[start:])
 }
 
-// used lists the paths that a module's own code depends on: its imports but for re-exports, and the paths in its code. A path
-// of one segment is no path of another module, unless it is imported.
+// used lists the paths that a module's own code depends on: its imports but for re-exports that it does not use itself, and the
+// paths in its code. A path of one segment is no path of another module, unless it is imported.
 func used(tokens []string) [][]string {
 	var all [][]string
+	named := mentioned(tokens)
 	for _, d := range declarations(tokens) {
-		if !d.exported {
+		if !d.exported || named[d.name] {
 			all = append(all, d.path)
 		}
 	}
@@ -120,4 +121,30 @@ func used(tokens []string) [][]string {
 		}
 	}
 	return all
+}
+
+// mentioned are the names with which code outside of `use` declarations begins a path or an expression. Fields and methods are none.
+func mentioned(tokens []string) map[string]bool {
+	names := map[string]bool{}
+	for i := 0; i < len(tokens); i++ {
+		if tokens[i] == "use" && i+1 < len(tokens) && tokens[i+1] != "<" {
+			for i < len(tokens) && tokens[i] != ";" {
+				i++
+			}
+			continue
+		}
+		before, after := "", ""
+		if i > 0 {
+			before = tokens[i-1]
+		}
+		if i+1 < len(tokens) {
+			after = tokens[i+1]
+		}
+		switch {
+		case before == "::", before == ".", before == "mod", before == "fn", before == "let", after == ":":
+		case isName(rune(tokens[i][0])):
+			names[tokens[i]] = true
+		}
+	}
+	return names
 }

@@ -1,5 +1,6 @@
 // Package rustmod reads which modules of a Rust crate use which, from its sources. It follows `use` declarations, re-exports
-// and paths; it expands no macros. Items under #[cfg(test)] do not count.
+// and paths; it expands no macros. Items under #[cfg(test)] do not count. A method that is called on a value, without a path, is
+// not seen.
 package rustmod
 
 import (
@@ -45,17 +46,42 @@ func Load(dir string) (*Crate, error) {
 	}
 	for name, m := range c.modules {
 		c.uses[name] = map[string]bool{}
-		for _, path := range used(m.tokens) {
-			at := c.absolute(name, path)
-			if at == nil {
-				continue
-			}
+		use := func(at []string) {
 			if to := c.definer(at, 0); to != name {
 				c.uses[name][to] = true
 			}
 		}
+		for _, path := range used(m.tokens) {
+			if at := c.absolute(name, path); at != nil {
+				use(at)
+			} else if imported, is := m.imports[path[0]]; is {
+				use(append(slices.Clone(imported), path[1:]...))
+			}
+		}
+		for _, d := range declarations(m.tokens) {
+			if d.name != "*" || d.exported {
+				continue
+			}
+			if at := c.absolute(name, d.path); at != nil {
+				c.useByGlob(name, at, use)
+			}
+		}
 	}
 	return c, nil
+}
+
+// useByGlob follows the names of a module's code that an import of all names, of the module at a path, brings in.
+func (c *Crate) useByGlob(name string, at []string, use func([]string)) {
+	from := c.modules[c.definer(at, 0)]
+	if from == nil {
+		return
+	}
+	named := mentioned(c.modules[name].tokens)
+	for imported, path := range from.imports {
+		if named[imported] {
+			use(path)
+		}
+	}
 }
 
 // read adds a module's file, and those of the modules that it declares.
@@ -64,7 +90,7 @@ func (c *Crate) read(file string, path []string) error {
 	if err != nil {
 		return err
 	}
-	tokens := withoutTests(tokenize(string(text)))
+	tokens := flattened(withoutTests(tokenize(string(text))))
 	c.modules[strings.Join(path, "::")] = &module{tokens: tokens}
 	base := strings.TrimSuffix(file, ".rs")
 	switch filepath.Base(base) {

@@ -44,6 +44,13 @@ func TestCyclesAreFound(t *testing.T) {
 		"tests do not count":                 {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate::b::B;\n-- b.rs\n#[cfg(test)]\nmod tests { use crate::a::A; }\n#[cfg(all(test, unix))]\nuse crate::a::B;\nstruct S { #[cfg(test)] pub(crate) x: crate::a::A, y: u8 }\n", nil},
 		"what only tests lack counts":        {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate::b::B;\n-- b.rs\n#[cfg(not(test))]\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
 		"comments and strings do not count":  {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate::b::B;\n-- b.rs\n// use crate::a::A;\n/* /* crate::a::A */ crate::a::A */\nconst T: &str = \"crate::a::A \\\" crate::a::A\"; const R: &str = r#\"crate::a::A\"#; const C: char = '\"'; fn f<'a>(x: &'a str) {}\n", nil},
+		"a part of a condition is no test":   {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate::b::B;\n-- b.rs\n#[cfg(any(test, unix))]\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
+		"a facade is followed":               {"-- lib.rs\nmod a; mod b; mod c;\n-- a.rs\nuse crate::c;\nfn f() { c::g() }\n-- b.rs\nuse crate::a::A;\n-- c.rs\npub use crate::b::g;\n", [][]string{{"a", "b"}}},
+		"the root by another name":           {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate as root;\nfn f() { root::b::g() }\n-- b.rs\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
+		"a re-export that is used":           {"-- lib.rs\nmod a; mod b;\n-- a.rs\npub(crate) use crate::b::B;\nfn f(b: B) {}\n-- b.rs\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
+		"all names of the root":              {"-- lib.rs\nmod a; mod b; pub use b::B;\n-- a.rs\nuse crate::*;\nfn f(b: B) {}\n-- b.rs\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
+		"a module inside a file":             {"-- lib.rs\nmod a; mod b;\n-- a.rs\nmod inner { use super::super::b::B; use super::A; }\n-- b.rs\nuse crate::a::A;\n", [][]string{{"a", "b"}}},
+		"the siblings of an inner module":    {"-- lib.rs\nmod a; mod b;\n-- a.rs\nmod inner { use super::b; }\nfn b() {}\n-- b.rs\nuse crate::a::A;\n", nil},
 		"other crates do not count":          {"-- lib.rs\nmod a; mod b;\n-- a.rs\nuse crate::b::B;\n-- b.rs\nuse other::a::A; use ::a::A;\n", nil},
 		"a module in a folder":               {"-- main.rs\nmod a; mod b;\n-- a/mod.rs\nuse crate::b::B;\n-- b.rs\nuse crate::a::A as Other;\n", [][]string{{"a", "b"}}},
 	} {

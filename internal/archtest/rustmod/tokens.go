@@ -139,17 +139,75 @@ func withoutTests(tokens []string) []string {
 	return rest
 }
 
-// isTest says whether an attribute keeps something for tests: cfg(test), or cfg(all(test, …)).
+// isTest says whether an attribute keeps something for tests: its condition cannot be true without `test`.
 func isTest(attribute []string) bool {
-	if len(attribute) == 0 || attribute[0] != "cfg" {
+	if len(attribute) < 4 || attribute[0] != "cfg" {
 		return false
 	}
-	for i, t := range attribute {
-		if t == "test" && !(i >= 2 && attribute[i-2] == "not") {
-			return true
+	possible, _ := condition(attribute[2 : len(attribute)-1])
+	return !possible
+}
+
+// condition says whether a condition of cfg can be true, and whether it can be false, where `test` is false and nothing is known of
+// the other names.
+func condition(tokens []string) (canBeTrue, canBeFalse bool) {
+	if len(tokens) == 1 && tokens[0] == "test" {
+		return false, true
+	}
+	if len(tokens) < 3 || tokens[1] != "(" {
+		return true, true
+	}
+	any := tokens[0] == "any"
+	canBeTrue, canBeFalse = !any, any
+	for _, part := range split(tokens[2 : len(tokens)-1]) {
+		if len(part) == 0 {
+			continue // behind the last comma
+		}
+		yes, no := condition(part)
+		switch tokens[0] {
+		case "not":
+			return no, yes
+		case "any":
+			canBeTrue, canBeFalse = canBeTrue || yes, canBeFalse && no
+		default:
+			canBeTrue, canBeFalse = canBeTrue && yes, canBeFalse || no
 		}
 	}
-	return false
+	return canBeTrue, canBeFalse
+}
+
+// flattened gives the paths in modules without a file of their own the meaning that they have in the file: one `super` less for each.
+func flattened(tokens []string) []string {
+	var flat []string
+	var ends []int // of the modules around, as places in tokens
+	for i := 0; i < len(tokens); i++ {
+		for len(ends) > 0 && i >= ends[len(ends)-1] {
+			ends = ends[:len(ends)-1]
+		}
+		if i+2 < len(tokens) && tokens[i] == "mod" && tokens[i+2] == "{" {
+			ends = append(ends, closing(tokens, i+2))
+		}
+		if len(ends) == 0 || tokens[i] != "super" || i > 0 && tokens[i-1] == "::" {
+			flat = append(flat, tokens[i])
+			continue
+		}
+		count, last := 1, i
+		for last+2 < len(tokens) && tokens[last+1] == "::" && tokens[last+2] == "super" {
+			count, last = count+1, last+2
+		}
+		i = last
+		if count <= len(ends) {
+			flat = append(flat, "self")
+			continue
+		}
+		for n := range count - len(ends) {
+			if n > 0 {
+				flat = append(flat, "::")
+			}
+			flat = append(flat, "super")
+		}
+	}
+	return flat
 }
 
 // closing is the place behind the bracket that closes the one at i.
