@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// mostMethods bounds a type's own methods, its promoted methods, and its package's functions whose first parameter is the type.
+	// mostMethods bounds a type's own methods, its promoted methods, and its package's functions whose first parameter is the type. A
+	// context before it does not count as a parameter.
 	mostMethods = 40
 	// mostFields bounds the fields of a struct.
 	mostFields = 25
@@ -157,10 +158,17 @@ func functionsByFirst(pkg *types.Package) map[*types.TypeName][]string {
 	firsts := map[*types.TypeName][]string{}
 	for _, name := range pkg.Scope().Names() {
 		function, ok := pkg.Scope().Lookup(name).(*types.Func)
-		if !ok || function.Signature().Params().Len() == 0 {
+		if !ok {
 			continue
 		}
-		first := types.Unalias(function.Signature().Params().At(0).Type())
+		params, at := function.Signature().Params(), 0
+		if params.Len() > 0 && params.At(0).Type().String() == "context.Context" {
+			at = 1
+		}
+		if params.Len() <= at {
+			continue
+		}
+		first := types.Unalias(params.At(at).Type())
 		if pointer, ok := first.(*types.Pointer); ok {
 			first = types.Unalias(pointer.Elem())
 		}
@@ -218,7 +226,8 @@ func TestLargeTypesAreFound(t *testing.T) {
 	}
 	other := checked(t, fset, nil, "other", []*ast.File{parse("other.go",
 		"package other\ntype T struct{}\n"+lines("func (T) M%d() {}", 0, 41)+"type Hidden struct{}\n"+lines("func (Hidden) m%d() {}", 0, 41))})
-	imports := importerOf{"other": other.types}
+	context := checked(t, fset, nil, "context", []*ast.File{parse("context.go", "package context\ntype Context interface{}\n")})
+	imports := importerOf{"other": other.types, "context": context.types}
 	for _, c := range []struct {
 		name, source string
 		want         string // a part of the reason, "" for none
@@ -228,6 +237,7 @@ func TestLargeTypesAreFound(t *testing.T) {
 		{"methods of the pointer", "type T struct{}\n" + lines("func (*T) m%d() {}", 0, 41), "has 41 methods"},
 		{"functions first", "type T struct{}\n" + lines("func (T) M%d() {}", 0, 20) + lines("func f%d(*T) {}", 0, 21), "f20"},
 		{"functions second", "type T struct{}\n" + lines("func f%d(int, T) {}", 0, 41), ""},
+		{"functions behind a context", "import \"context\"\ntype T struct{}\n" + lines("func f%d(context.Context, *T) {}", 0, 41), "has 41 methods"},
 		{"functions by an alias", "type T struct{}\ntype A = *T\n" + lines("func f%d(A) {}", 0, 41), "has 41 methods"},
 		{"functions of a generic type", "type T[E any] struct{}\n" + lines("func f%d(T[int]) {}", 0, 41), "has 41 methods"},
 		{"promoted", "type U struct{}\ntype T struct{ *U }\n" + lines("func (U) M%d() {}", 0, 39) + "func (T) A() {}\nfunc (T) B() {}", "promoted [M0 "},
