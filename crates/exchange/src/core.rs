@@ -1,8 +1,5 @@
 //! State of one connection, which its driver and its exchanges share: the codec, and the content and wakers of each exchange.
-//!
-//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which drops its exchanges.
 
-use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -17,11 +14,11 @@ use lateen_http::{Asked, FramedRequest, FramedResponse, Trailers};
 use crate::config::Config;
 use crate::error::{ConnectionError, Error};
 use crate::inbox::Inbox;
+use crate::shared::{Driven, DriverWaker};
 use crate::spread::Spread;
 
 /// The state of a connection; clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared(Rc<RefCell<Core>>);
+pub(crate) type Shared = crate::shared::Shared<Core>;
 
 /// The number of an exchange on its connection. In HTTP/2 it is the stream's.
 pub(crate) type Key = u32;
@@ -60,12 +57,7 @@ pub(crate) struct Core {
     /// The number of the last PING.
     pub(crate) pings: u32,
     pub(crate) config: Rc<Config>,
-    /// Wakes the driver; taken when it is used.
-    driver: Option<Waker>,
-    /// The driver waits for the socket to take more, so new output needs no wake.
-    stuck: bool,
-    /// The driver runs, and will see new output.
-    turning: bool,
+    driver: DriverWaker,
     ended: Option<ConnectionError>,
     origin: Instant,
 }
@@ -109,7 +101,7 @@ pub(crate) type Wakes = [Option<Waker>; 2];
 
 impl Shared {
     pub(crate) fn new(codec: Codec, config: Rc<Config>) -> Self {
-        Shared(Rc::new(RefCell::new(Core {
+        Shared::of(Core {
             codec,
             streams: HashMap::default(),
             incoming: VecDeque::new(),
@@ -121,106 +113,33 @@ impl Shared {
             is_finished: false,
             pings: 0,
             config,
-            driver: None,
-            stuck: false,
-            turning: false,
+            driver: DriverWaker::default(),
             ended: None,
             origin: Instant::now(),
-        })))
-    }
-
-    /// The state, for a moment in which nobody is woken.
-    #[inline]
-    pub(crate) fn borrow(&self) -> RefMut<'_, Core> {
-        self.0.borrow_mut()
-    }
-
-    /// Changes the state and wakes the driver if it must write.
-    #[inline]
-    pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
-        let (result, driver) = {
-            let mut core = self.borrow();
-            let result = act(&mut core);
-            let driver = match core.stuck || core.turning {
-                true => None,
-                false => core.driver.take(),
-            };
-            (result, driver)
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        result
-    }
-
-    /// Wakes the driver, also if it waits for the socket.
-    pub(crate) fn wake(&self) {
-        let driver = {
-            let mut core = self.borrow();
-            match core.turning {
-                true => None,
-                false => core.driver.take(),
-            }
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-    }
-
-    /// Begins a turn of the driver: exchanges need not wake it before [`Shared::turned`].
-    pub(crate) fn driven_by(&self, cx: &Context<'_>) {
-        let before = {
-            let mut core = self.borrow();
-            core.turning = true;
-            match &core.driver {
-                Some(driver) if driver.will_wake(cx.waker()) => None,
-                _ => core.driver.replace(cx.waker().clone()),
-            }
-        };
-        drop(before);
-    }
-
-    /// Ends a turn of the driver.
-    pub(crate) fn turned(&self) {
-        self.borrow().turning = false;
+        })
     }
 
     /// Ends the connection for all of its exchanges.
     pub(crate) fn end(&self, error: ConnectionError) {
-        let (wakers, driver) = {
-            let mut core = self.borrow();
+        self.end_with(|core| {
             if core.ended.is_some() {
-                return;
+                return None;
             }
             core.ended = Some(error);
             let entries = core.streams.values_mut();
-            let wakers: Vec<_> = entries
-                .flat_map(|entry| [entry.reader.take(), entry.writer.take()])
-                .flatten()
-                .collect();
-            (wakers, core.driver.take())
-        };
-        wakers.into_iter().chain(driver).for_each(Waker::wake);
+            let wakers = entries.flat_map(|entry| [entry.reader.take(), entry.writer.take()]);
+            Some(wakers.flatten().collect())
+        });
     }
 
-    /// Puts the task's waker where the next event finds it. The one before is dropped outside.
+    /// Puts the task's waker where the next event of its exchange finds it.
     pub(crate) fn wait(
         &self,
         key: Key,
         cx: &Context<'_>,
         place: impl FnOnce(&mut Entry) -> &mut Option<Waker>,
     ) {
-        let before = {
-            let mut core = self.borrow();
-            let Some(entry) = core.streams.get_mut(&key) else {
-                return;
-            };
-            match place(entry) {
-                Some(waker) if waker.will_wake(cx.waker()) => None,
-                place => place.replace(cx.waker().clone()),
-            }
-        };
-        drop(before);
+        self.register(cx, |core| core.streams.get_mut(&key).map(place));
     }
 
     /// Wakes the exchanges that waited for room and have it. True if some may still wait when these have run.
@@ -229,22 +148,14 @@ impl Shared {
             Codec::Http2(http2) => http2.worth_telling(),
             _ => 1,
         };
-        for _ in 0..most {
-            let writer = {
-                let core = &mut *self.borrow();
-                let key = match &mut core.codec {
-                    Codec::Http2(http2) => http2.next_with_room().map(StreamId::get),
-                    _ => (core.room(core.open) > 0).then_some(core.open),
-                };
-                let Some(key) = key else { break };
-                core.streams
-                    .get_mut(&key)
-                    .and_then(|entry| entry.writer.take())
-            };
-            if let Some(writer) = writer {
-                writer.wake();
-            }
-        }
+        self.wake_each(most, |core| {
+            let key = match &mut core.codec {
+                Codec::Http2(http2) => http2.next_with_room().map(StreamId::get),
+                _ => (core.room(core.open) > 0).then_some(core.open),
+            }?;
+            let entry = core.streams.get_mut(&key);
+            Some(entry.and_then(|entry| entry.writer.take()))
+        });
         match &self.borrow().codec {
             Codec::Http2(http2) => http2.has_waiting(),
             _ => false,
@@ -265,6 +176,13 @@ impl Shared {
     }
 }
 
+impl Driven for Core {
+    #[inline]
+    fn driver(&mut self) -> &mut DriverWaker {
+        &mut self.driver
+    }
+}
+
 impl Core {
     /// The error that ended the connection.
     pub(crate) fn ended(&self) -> Option<&ConnectionError> {
@@ -275,11 +193,6 @@ impl Core {
     pub(crate) fn now(&self) -> Moment {
         let micros = self.origin.elapsed().as_micros();
         Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
-    }
-
-    /// Takes note of a socket that takes nothing, or something again.
-    pub(crate) fn set_stuck(&mut self, stuck: bool) {
-        self.stuck = stuck;
     }
 
     /// True if the connection speaks HTTP/2.

@@ -11,12 +11,13 @@ use crate::core::{Codec, Shared};
 use crate::error::ConnectionError;
 use crate::receive::News;
 use crate::timer::Timer;
-use crate::wire::Wire;
+use crate::transport::Transport;
+use crate::wire;
 
 #[derive(Debug)]
 pub(crate) struct Driver<IO> {
     pub(crate) shared: Shared,
-    wire: Wire<IO>,
+    transport: Transport<IO>,
     timer: Option<Timer>,
     /// A server reads on for a while behind its last bytes: a reset would take them from the peer.
     lingers: bool,
@@ -32,7 +33,7 @@ impl<IO> Driver<IO> {
         let timer = config.timeouts.map(Timer::new);
         Driver {
             shared: Shared::new(codec, Rc::new(config)),
-            wire: Wire::new(io),
+            transport: Transport::new(io),
             lingers: lingers && timer.is_some(),
             timer,
             is_lingering: false,
@@ -57,7 +58,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         self.shared.driven_by(cx);
         if self.failed.is_none() {
             let farewell = &mut self.farewell;
-            let read = self.wire.poll_receive(cx, &self.shared, |news| match news {
+            let read = wire::receive(&mut self.transport, cx, &self.shared, |news| match news {
                 News::GoAway(code) => *farewell = Some(code),
                 news => hear(news),
             });
@@ -68,7 +69,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if self.failed.is_none()
             && let Some(timer) = &mut self.timer
         {
-            let checked = timer.poll(cx, &self.shared, self.wire.received());
+            let checked = timer.poll(cx, &self.shared, self.transport.received());
             if let Err(error) = checked {
                 self.fail(error);
             }
@@ -77,18 +78,18 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             let core = self.shared.borrow();
             (core.is_abandoned, core.is_finished)
         };
-        if !is_abandoned && !self.wire.is_shut() {
-            self.wire.poll_send(cx, &self.shared);
+        if !is_abandoned && !self.transport.is_shut() {
+            wire::send(&mut self.transport, cx, &self.shared);
             if is_finished && self.is_flushed() {
                 // The tunnel's other direction goes on.
-                let _ = self.wire.poll_shutdown(cx);
+                let _ = self.transport.poll_shutdown(cx);
             }
         }
         self.shared.turned();
     }
 
     fn is_flushed(&self) -> bool {
-        !self.wire.is_dirty() && !self.shared.borrow().has_output()
+        !self.transport.is_dirty() && !self.shared.borrow().has_output()
     }
 
     /// Ready when the connection is over. Call it behind [`Driver::turn`].
@@ -105,9 +106,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if is_abandoned {
             return self.over(ConnectionError::Abandoned);
         }
-        let is_over = self.wire.is_over();
-        if self.wire.is_broken() && (is_over || is_paused || self.failed.is_some()) {
-            let error = match (is_done, self.wire.failure()) {
+        let is_over = self.transport.is_over();
+        if self.transport.failure().is_some() && (is_over || is_paused || self.failed.is_some()) {
+            let error = match (is_done, self.transport.take_failure()) {
                 (false, Some(error)) => error.into(),
                 _ => ConnectionError::ClosedByPeer,
             };
@@ -144,15 +145,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if !self.is_flushed() {
             return Poll::Pending;
         }
-        ready!(self.wire.poll_shutdown(cx));
-        if !self.lingers || self.wire.is_over() {
+        ready!(self.transport.poll_shutdown(cx));
+        if !self.lingers || self.transport.is_over() {
             return Poll::Ready(());
         }
         if let (Some(timer), false) = (&mut self.timer, self.is_lingering) {
             timer.linger();
             self.is_lingering = true;
         }
-        self.wire.poll_discard(cx)
+        wire::discard(&mut self.transport, cx)
     }
 
     fn over(&mut self, error: ConnectionError) -> Poll<Result<(), ConnectionError>> {

@@ -14,6 +14,9 @@
 //!
 //! A connection and its exchanges live on one thread and share their state without a lock. An exchange wakes the driver when
 //! there is output, and the driver wakes an exchange when there is input or room.
+//!
+//! The parts of the driver that know nothing of messages are public: [`Transport`], [`Shared`], [`Inbox`] and [`Spread`].
+//! `lateen_hbone` makes its own driver of them.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -29,14 +32,19 @@ mod outgoing;
 mod receive;
 mod send;
 pub mod server;
+mod shared;
 mod spread;
 mod stream;
 mod timer;
+mod transport;
 mod tunnel;
 mod wire;
 
 pub use config::{Config, Protocol, Timeouts};
 pub use error::{ConnectionError, Error};
 pub use inbox::{BUFFER, Inbox};
+pub use shared::{Driven, DriverWaker, Shared};
+pub use spread::Spread;
 pub use stream::Stream;
+pub use transport::{Transport, Written};
 pub use tunnel::Tunnel;

@@ -1,10 +1,10 @@
-//! Hash of stream numbers.
+//! Hash of HTTP/2 stream numbers.
 
 use std::hash::Hasher;
 
 /// Spreads stream numbers, which are odd and dense.
 #[derive(Debug, Default)]
-pub(crate) struct Spread(u64);
+pub struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
