@@ -184,7 +184,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         }
         if self.0.shared.borrow().http2.is_done() && !self.0.wire.is_dirty() {
             // It is over whether or not the peer hears of it.
-            let _ = std::task::ready!(self.0.wire.poll_shutdown(cx));
+            std::task::ready!(self.0.wire.poll_shutdown(cx));
             return Poll::Ready(Ok(None));
         }
         Poll::Pending

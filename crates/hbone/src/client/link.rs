@@ -288,7 +288,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         }
         if shared.borrow().http2.is_done() && !wire.is_dirty() {
             // It is over whether or not the peer hears of it.
-            let _ = std::task::ready!(wire.poll_shutdown(cx));
+            std::task::ready!(wire.poll_shutdown(cx));
             return Poll::Ready(farewell(*told));
         }
         Poll::Pending

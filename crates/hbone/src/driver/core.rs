@@ -1,16 +1,14 @@
 //! State of one tunnel, which its driver and its streams share: the HTTP/2 core, and for each stream its received data and its
 //! wakers.
-//!
-//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which drops its streams.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::RefMut;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use lateen_exchange::Inbox;
+use lateen_exchange::{Driven, DriverWaker, Inbox, Spread};
 use lateen_h2::{Code, Connection, Event, StreamId};
 use tokio::time::Instant;
 
@@ -20,18 +18,13 @@ use crate::send_buffer::SendBuffer;
 
 /// A tunnel's state; clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared(Rc<RefCell<Core>>);
+pub(crate) struct Shared(lateen_exchange::Shared<Core>);
 
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) http2: Connection,
     streams: HashMap<StreamId, Entry, BuildHasherDefault<Spread>>,
-    /// Wakes the driver; taken when it was used.
-    driver: Option<Waker>,
-    /// The driver waits for the connection to take more: what is added meanwhile needs nobody woken.
-    stuck: bool,
-    /// The driver is at it, and will see what is added.
-    turning: bool,
+    driver: DriverWaker,
     /// Written to the stream below, which has not let it leave.
     unflushed: usize,
     /// What waits to be written, for the budget.
@@ -100,74 +93,51 @@ type Wakes = [Option<Waker>; 2];
 
 impl Shared {
     pub(crate) fn new(http2: Connection, send_buffer: Rc<SendBuffer>, origin: Instant) -> Self {
-        Shared(Rc::new(RefCell::new(Core {
+        Shared(lateen_exchange::Shared::of(Core {
             http2,
             streams: HashMap::default(),
-            driver: None,
-            stuck: false,
-            turning: false,
+            driver: DriverWaker::default(),
             unflushed: 0,
             send_buffer,
             ended: None,
             parting: 0,
             pings: (0, 0),
             origin,
-        })))
+        }))
     }
 
     /// The state, for a moment in which nobody is woken.
+    #[inline]
     pub(crate) fn borrow(&self) -> RefMut<'_, Core> {
-        self.0.borrow_mut()
+        self.0.borrow()
     }
 
     pub(crate) fn is(&self, other: &Shared) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        self.0.is(&other.0)
     }
 
-    /// Has the driver look at what there is to write, and take note of what waits.
+    /// Changes the state, takes note of the bytes that wait, and wakes the driver if it must write.
     pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
-        let (result, driver) = {
-            let mut core = self.borrow();
-            let result = act(&mut core);
+        self.0.act(|core| {
+            let result = act(core);
             core.account();
-            let driver = match core.stuck || core.turning {
-                true => None,
-                false => core.driver.take(),
-            };
-            (result, driver)
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        result
+            result
+        })
     }
 
     /// Wakes the driver.
     pub(crate) fn wake(&self) {
-        let driver = self.borrow().driver.take();
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        self.0.wake();
     }
 
     /// The driver's turn is over.
     pub(crate) fn turned(&self) {
-        self.borrow().turning = false;
+        self.0.turned();
     }
 
     /// The driver is here: it is woken by what streams do after [`Shared::turned`].
     pub(crate) fn driven_by(&self, cx: &Context<'_>) {
-        let mut core = self.borrow();
-        core.turning = true;
-        let same = core
-            .driver
-            .as_ref()
-            .is_some_and(|driver| driver.will_wake(cx.waker()));
-        if !same {
-            let before = core.driver.replace(cx.waker().clone());
-            drop(core);
-            drop(before);
-        }
+        self.0.driven_by(cx);
     }
 
     /// Wakes those that wait for room and have it, and those whose bytes have left; `true` if that is to be done once more
@@ -175,69 +145,36 @@ impl Shared {
     pub(crate) fn announce_room(&self) -> bool {
         // Not all of them for the room of a few: most would find nothing left.
         let most = self.borrow().http2.worth_telling();
-        for _ in 0..most {
-            let writer = {
-                let mut core = self.borrow();
-                let Some(stream) = core.http2.next_with_room() else {
-                    break;
-                };
-                core.entry(stream).and_then(|entry| entry.writer.take())
-            };
-            if let Some(writer) = writer {
-                writer.wake();
-            }
-        }
-        while self.borrow().parting > 0 {
-            let Some(writer) = self.borrow().parted() else {
-                break;
-            };
-            if let Some(writer) = writer {
-                writer.wake();
-            }
-        }
+        self.0.wake_each(most, |core| {
+            let stream = core.http2.next_with_room()?;
+            Some(core.entry(stream).and_then(|entry| entry.writer.take()))
+        });
+        self.0.wake_each(usize::MAX, Core::parted);
         self.borrow().http2.has_waiting()
     }
 
     /// The tunnel is over: everybody who is on it learns how.
     pub(crate) fn end(&self, how: Ended) {
-        let (mut wakers, driver) = {
-            let mut core = self.borrow();
+        self.0.end_with(|core| {
             if core.ended.is_some() {
-                return;
+                return None;
             }
             core.ended = Some(how);
             core.send_buffer.close();
             let entries = core.streams.values_mut();
-            let wakers: Vec<_> = entries
-                .flat_map(|entry| [entry.reader.take(), entry.writer.take()])
-                .flatten()
-                .collect();
-            (wakers, core.driver.take())
-        };
-        wakers.extend(driver);
-        wakers.into_iter().for_each(Waker::wake);
+            let wakers = entries.flat_map(|entry| [entry.reader.take(), entry.writer.take()]);
+            Some(wakers.flatten().collect())
+        });
     }
 
-    /// Puts a waker where whoever comes next is woken; what was there is dropped outside.
+    /// Puts a waker where the next event of its stream finds it.
     pub(crate) fn wait(
         &self,
         stream: StreamId,
         cx: &Context<'_>,
         place: impl FnOnce(&mut Entry) -> &mut Option<Waker>,
     ) {
-        let mut core = self.borrow();
-        let Some(entry) = core.entry(stream) else {
-            return;
-        };
-        let place = place(entry);
-        if !place
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
-            let before = place.replace(cx.waker().clone());
-            drop(core);
-            drop(before);
-        }
+        self.0.register(cx, |core| core.entry(stream).map(place));
     }
 
     /// A stream's owner lets it go. What it finished is still sent, see [`Connection::release`].
@@ -251,6 +188,13 @@ impl Shared {
             entry
         });
         drop(entry);
+    }
+}
+
+impl Driven for Core {
+    #[inline]
+    fn driver(&mut self) -> &mut DriverWaker {
+        &mut self.driver
     }
 }
 
@@ -268,7 +212,7 @@ impl Core {
 
     /// Says that the connection takes nothing for now, or something again.
     pub(crate) fn set_stuck(&mut self, stuck: bool) {
-        self.stuck = stuck;
+        self.driver.set_stuck(stuck);
     }
 
     /// Takes note of what was written and has not left; `true` if that is something new.
@@ -312,6 +256,9 @@ impl Core {
 
     /// One that waited for that: its waker, if it has one.
     fn parted(&mut self) -> Option<Option<Waker>> {
+        if self.parting == 0 {
+            return None;
+        }
         let http2 = &mut self.http2;
         let (_, entry) = self
             .streams
@@ -481,26 +428,4 @@ impl Core {
 pub(crate) fn is_visible(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte))
-}
-
-/// Spreads stream numbers, which are odd or even and dense.
-#[derive(Debug, Default)]
-pub(crate) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes
-            .iter()
-            .for_each(|byte| self.write_u32(u32::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = (self.0 ^ u64::from(number))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(26);
-    }
 }

@@ -1,5 +1,6 @@
 //! Driver of a tunnel's HTTP/2 core (`lateen_h2`): it reads and writes bytes and wakes streams. The core validates what peers
-//! send, and [`crate::recv_window`] sizes the windows that they are granted.
+//! send, and [`crate::recv_window`] sizes the windows that they are granted. The byte stream below and the shared state with
+//! its wakes are parts of `lateen_exchange`.
 
 mod core;
 mod rcvlowat;

@@ -1,17 +1,14 @@
 //! A tunnel's byte stream: reads and hands events out, and writes what there is, many frames at a time.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future as _;
-use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::cell::Cell;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use lateen_exchange::BUFFER;
+use lateen_exchange::{Transport, Written};
 use lateen_h2::{Cause, Code, Connection, ConnectionError};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::core::{News, Shared};
@@ -30,12 +27,6 @@ const GATHERED: usize = 64 * 1024;
 /// The same where the stream below took so many at once. The kernel makes packets of nearly 64 KiB of what it gets, and one
 /// more of the rest: of more bytes fewer packets, each of which is routed, filtered and acknowledged.
 const GATHERED_MOST: usize = 256 * 1024;
-
-/// Less room than this is not worth a read.
-const LEAST: usize = 16 * 1024;
-
-/// Pieces of one write: a frame's head and its payload are two.
-const PIECES: usize = 64;
 
 /// Answers that the peer may leave unread before we read no more of it.
 const UNREAD: usize = 32 * 1024;
@@ -58,16 +49,9 @@ impl<IO> Clone for Below<IO> {
 
 impl<IO> Copy for Below<IO> {}
 
-thread_local! {
-    /// Shared by the tunnels of a thread, so that an idle one holds no buffer.
-    static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
-}
-
 #[derive(Debug)]
 pub(crate) struct Wire<IO> {
-    io: IO,
-    /// Bytes that came.
-    received: u64,
+    transport: Transport<IO>,
     /// Writes that were begun and may have taken something with them.
     writes: Rc<Cell<u64>>,
     /// Since when the stream takes nothing, and lets nothing go.
@@ -79,8 +63,6 @@ pub(crate) struct Wire<IO> {
     /// What it told last of what has left.
     gone: u64,
     rcvlowat: RcvLowat,
-    /// A flush is owed.
-    dirty: bool,
     /// Bytes written since the last flush.
     unflushed: usize,
     /// Answers to the peer among them.
@@ -89,36 +71,28 @@ pub(crate) struct Wire<IO> {
     gathers: usize,
     /// Nothing is read, because the peer does not take our answers.
     paused: bool,
-    /// Nothing more comes.
-    over: bool,
-    /// Why nothing can be sent any more.
-    unwritten: Option<io::Error>,
 }
 
 impl<IO> Wire<IO> {
     pub(crate) fn new(io: IO) -> Self {
         Wire {
-            io,
-            received: 0,
+            transport: Transport::new(io),
             writes: Rc::default(),
             stuck: None,
             moved: 0,
             below: None,
             gone: 0,
             rcvlowat: RcvLowat::default(),
-            dirty: false,
             unflushed: 0,
             answers: 0,
             gathers: GATHERED,
             paused: false,
-            over: false,
-            unwritten: None,
         }
     }
 
     /// Bytes that came so far.
     pub(crate) fn received(&self) -> u64 {
-        self.received
+        self.transport.received()
     }
 
     /// Counts every write that took anything, and every one that failed, for a part of it may have left before. While
@@ -144,14 +118,16 @@ impl<IO> Wire<IO> {
             false => 0,
         };
         drop(core);
-        if let Some(bytes) = self.rcvlowat.wait(self.received, due) {
-            wake_at(&self.io, bytes);
+        if let Some(bytes) = self.rcvlowat.wait(self.transport.received(), due) {
+            wake_at(self.transport.io(), bytes);
         }
     }
 
     /// The stream has no room for now. It is stuck unless a part of what it took has left since this was seen last.
     fn hold_up(&mut self) {
-        let gone = self.below.map_or(0, |below| (below.sent)(&self.io));
+        let gone = self
+            .below
+            .map_or(0, |below| (below.sent)(self.transport.io()));
         if std::mem::replace(&mut self.gone, gone) != gone {
             self.unstick();
         }
@@ -181,12 +157,12 @@ impl<IO> Wire<IO> {
 
     /// True when the peer has closed the stream.
     pub(crate) fn is_over(&self) -> bool {
-        self.over
+        self.transport.is_over()
     }
 
     /// Whether it can be written; the error is told again each time, in words.
     pub(crate) fn check(&self) -> io::Result<()> {
-        match &self.unwritten {
+        match self.transport.failure() {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
             None => Ok(()),
         }
@@ -205,37 +181,23 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         mut hear: impl FnMut(News),
     ) -> Result<(), TunnelError> {
         for _ in 0..READS {
-            if self.over {
+            if self.transport.is_over() {
                 return Ok(());
             }
             if self.unread(&shared.borrow().http2) > UNREAD {
                 self.paused = true;
                 return Ok(());
             }
-            // Taken out for the time of the read: `io` may be a stream of another tunnel.
-            let mut scratch = SCRATCH.take();
-            if scratch.capacity() - scratch.len() < LEAST {
-                scratch.reserve(BUFFER);
-            }
-            let read = read_into(&mut self.io, cx, &mut scratch);
-            let buffer = match read {
-                Poll::Ready(Ok(1..)) => scratch.split().freeze(),
-                _ => Bytes::new(),
-            };
-            SCRATCH.replace(scratch);
-            match read {
+            let buffer = match self.transport.poll_read(cx) {
                 Poll::Pending => {
                     self.wait(shared);
                     return Ok(());
                 }
-                Poll::Ready(Err(error)) => return Err(TunnelError::Io(error)),
-                Poll::Ready(Ok(0)) => {
-                    self.over = true;
-                    return Ok(());
-                }
-                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(buffer) => buffer.map_err(TunnelError::Io)?,
+            };
+            if buffer.is_empty() {
+                return Ok(());
             }
-            self.received += buffer.len() as u64;
             let now = shared.borrow().now();
             self.rcvlowat.now(now);
             let mut input = &buffer[..];
@@ -255,16 +217,6 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         cx.waker().wake_by_ref();
         Ok(())
     }
-}
-
-fn read_into<IO: AsyncRead + Unpin>(
-    io: &mut IO,
-    cx: &mut Context<'_>,
-    scratch: &mut BytesMut,
-) -> Poll<io::Result<usize>> {
-    let room = scratch.capacity() - scratch.len();
-    let mut target = scratch.limit(room);
-    pin!(io.read_buf(&mut target)).poll(cx)
 }
 
 /// The peer's fault as a tunnel's error.
@@ -287,7 +239,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
     /// Writes what there is, as far as the stream takes it, and flushes once. An error waits in
     /// [`Wire::check`]: what the peer said before may tell why.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, shared: &Shared) {
-        if self.unwritten.is_some() {
+        if self.transport.failure().is_some() {
             // Nobody takes it any more.
             return shared.borrow().http2.advance(usize::MAX);
         }
@@ -299,50 +251,36 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 break;
             }
             if self.unflushed >= self.gathers && !self.poll_leave(cx) {
-                shared.borrow().set_stuck(self.unwritten.is_none());
+                shared
+                    .borrow()
+                    .set_stuck(self.transport.failure().is_none());
                 break;
             }
-            let result = {
+            let written = {
                 let core = &mut *shared.borrow();
-                let mut slices = [IoSlice::new(&[]); PIECES];
-                let mut count = 0;
-                for (slice, piece) in slices.iter_mut().zip(core.http2.output()) {
-                    *slice = IoSlice::new(piece);
-                    count += 1;
-                }
-                if count == 0 {
-                    core.set_stuck(false);
-                    break;
-                }
-                let result = Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count]);
-                core.set_stuck(result.is_pending());
-                if let Poll::Ready(Ok(written)) = result {
+                let written = self.transport.poll_write(cx, core.http2.output());
+                core.set_stuck(written == Written::Blocked);
+                if let Written::Bytes(bytes) = written {
                     let before = core.http2.unread();
-                    core.http2.advance(written);
+                    core.http2.advance(bytes);
                     self.answers += before - core.http2.unread();
                 }
-                result
+                written
             };
-            if result.is_ready() {
-                self.writes.set(self.writes.get() + 1);
-            }
-            match result {
-                Poll::Pending => {
+            match written {
+                Written::Nothing => break,
+                Written::Blocked => {
                     self.hold_up();
                     break;
                 }
-                Poll::Ready(Ok(0)) => {
-                    self.unwritten = Some(io::ErrorKind::WriteZero.into());
-                    break;
-                }
-                Poll::Ready(Ok(bytes)) => {
+                Written::Bytes(bytes) => {
+                    self.writes.set(self.writes.get() + 1);
                     took = true;
                     self.unstick();
-                    self.dirty = true;
                     self.unflushed += bytes;
                 }
-                Poll::Ready(Err(error)) => {
-                    self.unwritten = Some(error);
+                Written::Failed => {
+                    self.writes.set(self.writes.get() + 1);
                     break;
                 }
             }
@@ -366,36 +304,33 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
 
     /// Flushes; `false` if not all has left, or never will.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> bool {
-        match Pin::new(&mut self.io).poll_flush(cx) {
+        if self.transport.poll_flush(cx).is_pending() {
             // The waker is registered: the next turn tries again.
-            Poll::Pending => {
-                self.hold_up();
-                // Where the path is the bottleneck, what waits here only delays what comes behind it.
-                self.gathers = GATHERED;
-                return false;
-            }
-            Poll::Ready(Ok(())) => {
-                if self.unflushed >= self.gathers && self.stuck.is_none() {
-                    self.gathers = GATHERED_MOST;
-                }
-                self.unstick();
-            }
-            Poll::Ready(Err(error)) => self.unwritten = Some(error),
+            self.hold_up();
+            // Where the path is the bottleneck, what waits here only delays what comes behind it.
+            self.gathers = GATHERED;
+            return false;
         }
-        self.dirty = false;
+        let has_left = self.transport.failure().is_none();
+        if has_left {
+            if self.unflushed >= self.gathers && self.stuck.is_none() {
+                self.gathers = GATHERED_MOST;
+            }
+            self.unstick();
+        }
         self.unflushed = 0;
         self.answers = 0;
-        self.unwritten.is_none()
+        has_left
     }
 
     /// True while something that was written has not left.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty && self.unwritten.is_none()
+        self.transport.is_dirty()
     }
 
     /// Closes our direction.
-    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.transport.poll_shutdown(cx)
     }
 }
 

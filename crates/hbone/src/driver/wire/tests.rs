@@ -1,5 +1,7 @@
 //! Tests of the frames that leave in one write.
 
+use std::pin::Pin;
+
 use super::*;
 use crate::driver::begin;
 use crate::settings::Settings;
@@ -67,8 +69,8 @@ fn send(wire: &mut Wire<Sink>, shared: &Shared) -> usize {
 async fn more_leaves_together_where_the_stream_takes_it_at_once() {
     let (shared, mut wire) = tunnel(800_000, true);
     while send(&mut wire, &shared) > 0 {}
-    let [first, rest @ .., last] = &wire.io.left[..] else {
-        panic!("{:?}", wire.io.left);
+    let [first, rest @ .., last] = &wire.transport.io().left[..] else {
+        panic!("{:?}", wire.transport.io().left);
     };
     assert_eq!(*first, GATHERED);
     assert!(rest.contains(&GATHERED_MOST));
@@ -81,12 +83,12 @@ async fn what_the_stream_does_not_let_leave_waits_here_and_counts() {
     let all = shared.borrow().http2.queued();
     for _ in 0..3 {
         assert_eq!(send(&mut wire, &shared), all);
-        assert_eq!(wire.io.taken, GATHERED);
+        assert_eq!(wire.transport.io().taken, GATHERED);
     }
     // What left late gives no reason to write more of it the next time.
-    wire.io.open = true;
+    wire.transport.io_mut().open = true;
     while send(&mut wire, &shared) > 0 {}
-    assert_eq!(wire.io.left[..2], [GATHERED; 2]);
+    assert_eq!(wire.transport.io().left[..2], [GATHERED; 2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,15 +98,18 @@ async fn a_stream_from_which_a_little_leaves_is_not_stuck() {
         sent: |sink| sink.sent,
         wake_at: None,
     });
-    wire.io.part = 1024;
+    wire.transport.io_mut().part = 1024;
     let pause = Duration::from_secs(10);
     for _ in 0..20 {
         send(&mut wire, &shared);
         assert_eq!(wire.stuck_for(), Duration::ZERO);
         tokio::time::advance(pause).await;
     }
-    assert!(wire.io.taken > 0, "all has left: nothing is tested");
-    wire.io.part = 0;
+    assert!(
+        wire.transport.io().taken > 0,
+        "all has left: nothing is tested"
+    );
+    wire.transport.io_mut().part = 0;
     send(&mut wire, &shared);
     tokio::time::advance(pause).await;
     send(&mut wire, &shared);
@@ -143,11 +148,11 @@ async fn within_a_frame_a_reader_waits_for_most_of_it_unless_an_answer_is_due() 
         wake_at: Some(|source, bytes| source.told.set(bytes)),
     });
     let turn = |wire: &mut Wire<Source>, bytes: &[u8]| {
-        wire.io.bytes.extend_from_slice(bytes);
+        wire.transport.io_mut().bytes.extend_from_slice(bytes);
         let mut cx = Context::from_waker(Waker::noop());
         wire.poll_receive(&mut cx, &shared, |_| {}).unwrap();
-        assert!(wire.io.bytes.is_empty(), "not all was read");
-        wire.io.told.get()
+        assert!(wire.transport.io().bytes.is_empty(), "not all was read");
+        wire.transport.io().told.get()
     };
     let mut begun = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     begun.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
