@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Instructions per run of the pure cores, counted by callgrind. The examples are cores of crates/testkit, h1_cores of crates/h1,
-# h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2, tunnel_cores of crates/hbone, and
-# exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above it fails: find the
+# h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2, tunnel_cores and tunnel_http_cores of
+# crates/hbone, and exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above it fails: find the
 # reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
@@ -19,7 +19,7 @@ esac
 cores=${*:-parse route policy head h1_head h1_exchange h1_chunked h2_connect h2_relay_1k h2_relay_16k h2_single_1k h2_requests h2_unary h2_uploads_16 h2_uploads_2000 tunnel_requests tunnel_opens tunnel_bulk exchange_h1 exchange_h2}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 # The whole workspace is named so that all have their dependencies with the same features, compiled once.
-cargo build --quiet --release --locked --workspace --example cores --example h1_cores --example h2_cores --example h2_message_cores --example tunnel_cores --example exchange_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+cargo build --quiet --release --locked --workspace --example cores --example h1_cores --example h2_cores --example h2_message_cores --example tunnel_cores --example tunnel_http_cores --example exchange_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 [ -z "$only_build" ] || exit 0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -30,6 +30,7 @@ count() { # CORE: instructions inside its measured function, everything it calls
     h1_*) binary=$binaries/h1_cores ;;
     h2_requests | h2_unary | h2_uploads_*) binary=$binaries/h2_message_cores ;;
     h2_*) binary=$binaries/h2_cores ;;
+    tunnel_http* | pipe_*) binary=$binaries/tunnel_http_cores ;;
     tunnel_*) binary=$binaries/tunnel_cores ;;
     exchange_*) binary=$binaries/exchange_cores ;;
   esac

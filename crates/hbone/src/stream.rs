@@ -1,14 +1,14 @@
 //! One CONNECT stream: the bytes of one application connection.
 
+mod io_traits;
+
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use lateen_h2::{Code, StreamId};
 use lateen_relay::{Chunk, Duplex, ReadSize};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::driver::{Broken, Shared};
 use crate::ended::Ended;
@@ -147,15 +147,6 @@ impl Stream {
             }
             Came::Gone => Poll::Ready(Err(self.why_closed(cx))),
         }
-    }
-
-    fn write_borrowed(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if bytes.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        self.poll_hand_over(cx, bytes.len(), |room| {
-            Bytes::copy_from_slice(&bytes[..room])
-        })
     }
 
     fn gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -302,7 +293,7 @@ impl Duplex for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.write_borrowed(cx, bytes)
+        self.poll_copy(cx, bytes)
     }
 
     fn advice(&self) -> usize {
@@ -333,46 +324,6 @@ impl Duplex for Stream {
         // RFC 9113 §8.5: a TCP error of the tunnelled connection is a CONNECT_ERROR.
         self.shared
             .act(|core| core.http2.reset(self.id, Code::CONNECT_ERROR));
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.unread.is_empty() {
-            this.settle();
-            match std::task::ready!(this.poll_data(cx))? {
-                Some(bytes) => this.unread = bytes,
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-        let n = this.unread.len().min(buf.remaining());
-        buf.put_slice(&this.unread[..n]);
-        this.unread.advance(n);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut().write_borrowed(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The tunnel's driver writes what is queued as soon as it can.
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().finish(cx)
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::time::Duration;
 
 use common::{Busy, Flushes, echo, local, noise, request, serve, settings, stream, tunnel};
@@ -61,6 +61,30 @@ async fn an_end_of_one_direction_leaves_the_other_alone() {
             read.unwrap();
             assert!(got == expected);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pieces_of_one_write_are_one_payload() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let (mut near, mut far) = stream(&tunnel, &mut incoming).await;
+        let pieces = ["a head", "", "content"].map(|piece| IoSlice::new(piece.as_bytes()));
+        assert_eq!(near.write_vectored(&pieces).await.unwrap(), 13);
+        let mut got = [0; 64];
+        assert_eq!(far.read(&mut got).await.unwrap(), 13);
+        assert_eq!(&got[..13], b"a headcontent");
+        // As much as there is room for is taken, and the rest of it later.
+        let block = noise(4 << 20, 3);
+        let (half, rest) = block.split_at(1 << 20);
+        let pieces = [half, rest].map(IoSlice::new);
+        let taken = near.write_vectored(&pieces).await.unwrap();
+        assert!(taken > 0 && taken < block.len(), "{taken}");
+        let mut got = vec![0; taken];
+        far.read_exact(&mut got).await.unwrap();
+        assert!(got == block[..taken]);
     })
     .await;
 }

@@ -3,6 +3,7 @@
 
 pub mod heap;
 pub mod hostile;
+pub mod messages;
 pub mod pooled;
 pub mod wire;
 
