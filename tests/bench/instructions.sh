@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Instructions per run of the pure cores, counted by callgrind. The examples are cores of crates/testkit, h1_cores of crates/h1,
 # h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2, tunnel_cores and tunnel_http_cores of
-# crates/hbone, and exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above it fails: find the
-# reason, or say it in the commit that raises the line.
+# crates/hbone, and exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above
+# it fails: find the reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
 #   tests/bench/instructions.sh --build             compile them and count nothing
