@@ -25,6 +25,7 @@ var sources = []string{
 	"istio/zds/zds.proto",
 	"istio/auth/certificate.proto",
 	"lateen/keeper.proto",
+	"lateen/l7.proto",
 	"lateen/replica.proto",
 }
 
