@@ -41,6 +41,12 @@ pub mod lateen {
     pub mod keeper {
         include!("gen/lateen.keeper.rs");
     }
+
+    /// Resources of proxies that read requests.
+    #[allow(missing_docs, clippy::all)]
+    pub mod l7 {
+        include!("gen/lateen.l7.rs");
+    }
 }
 
 /// The part of Envoy's API that carries resources: delta ADS.
@@ -111,7 +117,7 @@ pub use envoy::service::discovery::v3 as discovery;
 pub use istio::v1::auth;
 pub use istio::workload::zds;
 pub use istio::{security, workload};
-pub use lateen::keeper;
+pub use lateen::{keeper, l7};
 pub use opentelemetry::proto as otlp;
 
 /// xDS type of [`workload::Address`].
@@ -119,3 +125,15 @@ pub const ADDRESS_TYPE: &str = "type.googleapis.com/istio.workload.Address";
 
 /// xDS type of [`security::Authorization`].
 pub const AUTHORIZATION_TYPE: &str = "type.googleapis.com/istio.security.Authorization";
+
+/// xDS type of [`l7::Authorization`].
+pub const REQUEST_AUTHORIZATION_TYPE: &str = "type.googleapis.com/lateen.l7.Authorization";
+
+/// xDS type of [`l7::Authentication`].
+pub const AUTHENTICATION_TYPE: &str = "type.googleapis.com/lateen.l7.Authentication";
+
+/// xDS type of [`l7::Gateway`].
+pub const GATEWAY_TYPE: &str = "type.googleapis.com/lateen.l7.Gateway";
+
+/// xDS type of [`l7::Binding`].
+pub const BINDING_TYPE: &str = "type.googleapis.com/lateen.l7.Binding";

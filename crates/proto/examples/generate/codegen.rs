@@ -5,12 +5,13 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Everything a proxy speaks; imports follow by themselves.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "istio/workload/workload.proto",
     "istio/security/authorization.proto",
     "istio/zds/zds.proto",
     "istio/auth/certificate.proto",
     "lateen/keeper.proto",
+    "lateen/l7.proto",
     "envoy/service/discovery/v3/discovery.proto",
     "opentelemetry/proto/collector/logs/v1/logs_service.proto",
     "opentelemetry/proto/collector/trace/v1/trace_service.proto",
