@@ -66,7 +66,7 @@ var soleUsers = map[string][]string{
 
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
-	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-executor", "lateen-proxy-protocol", "lateen-relay", "lateen-http", "lateen-h1", "lateen-h2",
+	"lateen-types", "lateen-proto", "lateen-http", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-executor", "lateen-proxy-protocol", "lateen-relay", "lateen-h1", "lateen-h2",
 	"lateen-exchange", "lateen-hbone", "lateen-identity", "lateen-xds", "lateen-bpf-splice", "lateen-os", "lateen-accept", "lateen-netns", "lateen-zds", "lateen-listener-store", "lateen-runtime", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 

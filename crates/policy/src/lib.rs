@@ -1,10 +1,12 @@
-//! Decides whether a connection may be served: Istio's L4 authorization semantics as a pure function over parsed policies. The
-//! crate does not know a policy's wire form. The caller says which policies cover a workload.
+//! Decides whether a connection or a request may be served: Istio's authorization semantics, of L4 at the crate's root and of L7 in
+//! [`request`], as pure functions over parsed policies. It owns neither the wire form of a policy nor the question which policies
+//! cover a workload.
 #![forbid(unsafe_code)]
 
 mod decide;
 mod matching;
 mod policy;
+pub mod request;
 mod written;
 
 pub use decide::{Applied, Decision, DenyReason, DryRun, allow_policies, decide, dry_run};

@@ -134,10 +134,16 @@ fn holds(net: &IpNet, ip: IpAddr) -> bool {
 impl StringMatch {
     /// Whether the pattern covers the text.
     pub fn matches(&self, text: &str) -> bool {
+        self.matches_bytes(text.as_bytes())
+    }
+
+    /// Whether the pattern covers a text that need not be UTF-8.
+    #[inline]
+    pub fn matches_bytes(&self, text: &[u8]) -> bool {
         match self {
-            StringMatch::Exact(whole) => **whole == *text,
-            StringMatch::Prefix(prefix) => text.starts_with(&**prefix),
-            StringMatch::Suffix(suffix) => text.ends_with(&**suffix),
+            StringMatch::Exact(whole) => whole.as_bytes() == text,
+            StringMatch::Prefix(prefix) => text.starts_with(prefix.as_bytes()),
+            StringMatch::Suffix(suffix) => text.ends_with(suffix.as_bytes()),
             StringMatch::Presence => !text.is_empty(),
         }
     }

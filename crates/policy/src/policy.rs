@@ -91,7 +91,7 @@ pub struct Match {
 }
 
 /// A pattern over a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StringMatch {
     /// The whole text.
     Exact(Strng),
@@ -104,7 +104,7 @@ pub enum StringMatch {
 }
 
 /// A service account of any trust domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccount {
     /// Its namespace.
