@@ -131,7 +131,9 @@ fn joined<'a>(facts: &'a impl RequestFacts, name: &'a FieldName) -> Option<Cow<'
 }
 
 fn lower(text: &[u8]) -> Cow<'_, [u8]> {
-    if text.iter().any(u8::is_ascii_uppercase) {
+    // A fold without an early end compares many bytes at once.
+    let has_capitals = |any: bool, byte: &u8| any | byte.is_ascii_uppercase();
+    if text.iter().fold(false, has_capitals) {
         text.to_ascii_lowercase().into()
     } else {
         text.into()

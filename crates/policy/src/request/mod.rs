@@ -17,6 +17,7 @@ mod peer;
 mod policy;
 mod rules;
 mod tokens;
+mod trie;
 mod trust_domains;
 
 pub use compile::{AppliedRequest, RequestPolicies};
