@@ -5,11 +5,13 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use bytes::Bytes;
-use lateen_types::Strng;
+use lateen_policy::request::TrustDomains;
+use lateen_types::{NamespacedName, Strng};
 
 use lateen_proto::{security, workload};
 
 use crate::Rejection;
+use crate::attached::{Content, Target};
 use crate::resource::{Entry, Resource};
 
 /// The declaration of one kind of wire resource.
@@ -72,6 +74,24 @@ pub(crate) trait Resources {
 
     /// Removes a resource of a kind without an index.
     fn remove(&mut self, kind: &'static Kind, name: &str);
+
+    /// Attaches the content of a resource to its targets.
+    fn attach(&mut self, kind: &'static Kind, name: &Strng, targets: Vec<Target>, content: Content);
+
+    /// Makes an unreadable resource refuse the requests for its targets, unless an earlier version is there. Without targets,
+    /// it refuses all requests.
+    fn attach_unreadable(
+        &mut self,
+        kind: &'static Kind,
+        name: &Strng,
+        targets: Option<Vec<Target>>,
+    );
+
+    /// Removes what a resource attached.
+    fn detach(&mut self, kind: &'static Kind, name: &str);
+
+    /// Takes the trust domains of a Gateway's mesh.
+    fn set_domains(&mut self, gateway: &NamespacedName, domains: TrustDomains);
 }
 
 impl Parser {

@@ -1,7 +1,8 @@
-//! Parser and store of wire resources: WDS and Authorization become immutable snapshots, which answer where a connection goes.
-//! It neither fetches a resource nor moves a byte. Faults of a resource are found here, once, when it arrives.
+//! Parses the resources that the control plane sends, keeps them as immutable snapshots and answers where a connection goes. It
+//! neither fetches a resource nor moves a byte; what is wrong with a resource is said here, once, at the door.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod authorization;
 mod batch;
 mod dump;
@@ -11,6 +12,7 @@ mod index;
 mod invariants;
 mod kind;
 mod kinds;
+pub mod l7;
 pub mod local;
 mod lookup;
 pub mod next_hop;

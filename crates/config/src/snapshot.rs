@@ -7,6 +7,7 @@ use lateen_policy::{Applied, Policy};
 use lateen_types::Strng;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
+use crate::attached::RulesByService;
 use crate::endpoints::EndpointSet;
 use crate::gateway::{GatewayAddress, GatewayDestination};
 use crate::index::{Grouped, Index, Ranked};
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub(crate) scoped: RedBlackTreeMapSync<Strng, RedBlackTreeSetSync<Strng>>,
     /// By kind: the resources of kinds that are parsed into a type of another crate.
     pub(crate) typed: RedBlackTreeMapSync<&'static Kind, Table>,
+    /// The compiled policies and token rules of requests.
+    pub(crate) request_rules: RulesByService,
     /// Where resources are sent on demand: the names that were asked for and answered, whatever the answer. `None`:
     /// everything is sent, and what is not known does not exist.
     pub(crate) answered: Option<RedBlackTreeSetSync<Strng>>,
@@ -65,6 +68,7 @@ impl Snapshot {
             policies: RedBlackTreeMapSync::new_sync(),
             scoped: RedBlackTreeMapSync::new_sync(),
             typed: RedBlackTreeMapSync::new_sync(),
+            request_rules: RulesByService::default(),
             answered: None,
         }
     }

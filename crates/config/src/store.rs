@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use lateen_policy::request::TrustDomains;
 use lateen_policy::{Policy, Scope};
 use lateen_proto::workload::address::Type;
 use lateen_proto::{security, workload as proto};
-use lateen_types::{Strng, WorkloadUid};
+use lateen_types::{NamespacedName, Strng, WorkloadUid};
 use rpds::RedBlackTreeSetSync;
 
+use crate::attached::{Attachments, Content, Target};
 use crate::endpoints::{Endpoint, EndpointSet};
 use crate::kind::Resources;
 use crate::resource::Entry;
@@ -31,6 +33,8 @@ pub struct Store {
     stale: HashSet<ServiceKey>,
     /// Policies that could not be read and have no earlier version, with the namespace that they cover.
     unreadable: HashMap<Strng, Strng>,
+    /// Policies and token rules of requests.
+    attachments: Attachments,
 }
 
 impl Store {
@@ -45,7 +49,14 @@ impl Store {
             members: HashMap::new(),
             stale: HashSet::new(),
             unreadable: HashMap::new(),
+            attachments: Attachments::default(),
         }
+    }
+
+    /// The same, for a proxy of this Gateway: its policies of requests are those that are attached to the Gateway or to a service.
+    pub fn of_gateway(mut self, gateway: NamespacedName) -> Self {
+        self.attachments.of_gateway(gateway);
+        self
     }
 
     /// The same, for a control plane that is asked for each resource when it is needed: what is not known may exist.
@@ -190,6 +201,7 @@ impl Store {
             for key in std::mem::take(&mut self.stale) {
                 self.renew_endpoints(key);
             }
+            self.attachments.renew(&mut self.next.request_rules);
             self.next.generation += 1;
             self.published = Arc::new(self.next.clone());
         }
@@ -389,6 +401,35 @@ impl Resources for Store {
     fn remove(&mut self, kind: &'static Kind, name: &str) {
         let table = self.next.typed.get_mut(kind);
         self.changed |= table.is_some_and(|table| table.remove_mut(name));
+    }
+
+    fn attach(
+        &mut self,
+        kind: &'static Kind,
+        name: &Strng,
+        targets: Vec<Target>,
+        content: Content,
+    ) {
+        let key = (kind.type_url, name.clone());
+        self.changed |= self.attachments.attach(key, targets, content);
+    }
+
+    fn attach_unreadable(
+        &mut self,
+        kind: &'static Kind,
+        name: &Strng,
+        targets: Option<Vec<Target>>,
+    ) {
+        let key = (kind.type_url, name.clone());
+        self.changed |= self.attachments.attach_unreadable(key, targets);
+    }
+
+    fn detach(&mut self, kind: &'static Kind, name: &str) {
+        self.changed |= self.attachments.detach(&(kind.type_url, name.into()));
+    }
+
+    fn set_domains(&mut self, gateway: &NamespacedName, domains: TrustDomains) {
+        self.changed |= self.attachments.set_domains(gateway, domains);
     }
 }
 

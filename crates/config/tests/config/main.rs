@@ -5,6 +5,7 @@ mod dump;
 mod endpoint_address;
 mod invariants;
 mod kinds;
+mod l7;
 mod next_hop;
 mod policy;
 mod rejection;
