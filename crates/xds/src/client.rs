@@ -88,6 +88,8 @@ pub struct Client<S, O> {
     pub(crate) unlisted: Unlisted,
     /// The resources of [`Kinds::on_demand`] are asked for one by one.
     pub(crate) on_demand: Option<(Asks, Demand)>,
+    /// Kinds that are subscribed by one name, which is an alias or a parent of each of their resources.
+    pub(crate) by_name: Vec<(&'static Kind, String)>,
 }
 
 impl<S: Sink, O: Observer> Client<S, O> {
@@ -103,7 +105,28 @@ impl<S: Sink, O: Observer> Client<S, O> {
             sink,
             observer,
             on_demand: None,
+            by_name: Vec::new(),
         }
+    }
+
+    /// Subscribes these kinds by one name instead of all of their resources: the name of the parent whose children they are, as
+    /// a Gateway is of its policies.
+    ///
+    /// # Panics
+    /// If a kind is not among those of the settings, or is asked for on demand.
+    #[must_use]
+    pub fn children_of(
+        mut self,
+        parent: &str,
+        kinds: impl IntoIterator<Item = &'static Kind>,
+    ) -> Self {
+        for kind in kinds {
+            let known = self.settings.kinds.of(kind.type_url);
+            assert!(known.is_some(), "{kind:?} is not subscribed");
+            assert!(!kind.on_demand, "{kind:?} is asked for on demand");
+            self.by_name.push((kind, parent.to_owned()));
+        }
+        self
     }
 
     /// Asks for workloads and services only when somebody needs them, rather than for all of them.

@@ -206,8 +206,9 @@ impl<S: Sink, O: Observer> Client<S, O> {
         Ok(Some(value))
     }
 
-    /// The first request of a kind: everything, but for what is held in the same version. On demand: what was asked
-    /// for by name. The protocol cannot subscribe to nothing; to everything and at once not to it is the same.
+    /// The first request of a kind: everything, or the children of one parent, but for what is held in the same version. On
+    /// demand: what was asked for by name. The protocol cannot subscribe to nothing; to everything and at once not to it is the
+    /// same.
     fn subscription(&mut self, kind: &Kind) -> DeltaDiscoveryRequest {
         let mut request = DeltaDiscoveryRequest {
             node: Some(self.settings.node.to_wire()),
@@ -215,6 +216,8 @@ impl<S: Sink, O: Observer> Client<S, O> {
             initial_resource_versions: self.held(kind).versions(),
             ..Default::default()
         };
+        let parents = self.by_name.iter().filter(|(of, _)| *of == kind);
+        request.resource_names_subscribe = parents.map(|(_, name)| name.clone()).collect();
         if let (true, Some((_, demand))) = (kind.on_demand, &self.on_demand) {
             let everything = "*".to_owned();
             let asked = demand.names().map(ToString::to_string);

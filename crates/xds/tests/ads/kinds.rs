@@ -187,3 +187,60 @@ async fn a_removal_follows_the_acknowledgement_of_what_named_it() {
     assert_eq!(again.type_url, TICKET_TYPE);
     assert!(again.initial_resource_versions.is_empty());
 }
+
+#[tokio::test]
+async fn the_children_of_a_parent_are_subscribed_by_its_name() {
+    let mut control = Control::start();
+    let settings = following(&BEFORE_ADDRESSES);
+    let kinds = [&BEFORE_ADDRESSES];
+    let mut proxy = Proxy::children_of(&control, settings, "shop/gateway", &kinds);
+    let mut session = control.session().await;
+    for (type_url, names) in [
+        (AUTHORIZATION_TYPE, &[][..]),
+        (TICKET_TYPE, &["shop/gateway"]),
+        (ADDRESS_TYPE, &[]),
+    ] {
+        let first = session.request().await;
+        assert_eq!(first.type_url, type_url);
+        assert_eq!(first.resource_names_subscribe, names);
+        assert!(first.resource_names_unsubscribe.is_empty());
+    }
+    session.respond(tickets("n-1", &[("t1", "1")])).await;
+    acknowledges(&mut session, TICKET_TYPE, "n-1").await;
+    assert_eq!(proxy.ticket(&BEFORE_ADDRESSES, "t1"), Some(1));
+    for type_url in [AUTHORIZATION_TYPE, ADDRESS_TYPE] {
+        session.respond(response(type_url, "n-2", Vec::new())).await;
+        acknowledges(&mut session, type_url, "n-2").await;
+    }
+    proxy.sees(&Seen::Synced).await;
+    drop(session);
+
+    // A new stream asks by the same name, and says what is held.
+    let mut session = control.session().await;
+    session.request().await;
+    let again = session.request().await;
+    assert_eq!(again.resource_names_subscribe, ["shop/gateway"]);
+    assert_eq!(again.initial_resource_versions["t1"], "1");
+}
+
+/// The control plane names a parent among the removed resources if it has no children.
+#[tokio::test]
+async fn a_parent_without_children_completes_the_list() {
+    let mut control = Control::start();
+    let settings = following(&BEFORE_ADDRESSES);
+    let kinds = [&BEFORE_ADDRESSES];
+    let mut proxy = Proxy::children_of(&control, settings, "shop/gateway", &kinds);
+    let mut session = control.session().await;
+    for _ in 0..3 {
+        session.request().await;
+    }
+    let mut none = tickets("n-1", &[]);
+    none.removed_resources = vec!["shop/gateway".to_owned()];
+    session.respond(none).await;
+    acknowledges(&mut session, TICKET_TYPE, "n-1").await;
+    for type_url in [AUTHORIZATION_TYPE, ADDRESS_TYPE] {
+        session.respond(response(type_url, "n-2", Vec::new())).await;
+        acknowledges(&mut session, type_url, "n-2").await;
+    }
+    proxy.sees(&Seen::Synced).await;
+}

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use control::{Connector, Control, Session, resource, response, soon};
-use lateen_config::{Batch, Refused, Store, wirekind};
+use lateen_config::{Batch, Kind, Refused, Store, wirekind};
 use lateen_proto::workload::{Address, Workload, address};
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE, security};
 use lateen_xds::{
@@ -84,7 +84,28 @@ impl Proxy {
         Self::over(control.connector(), settings, asks)
     }
 
+    /// A client that follows the children of a parent, of these kinds.
+    fn children_of(
+        control: &Control,
+        settings: Settings,
+        parent: &str,
+        kinds: &[&'static Kind],
+    ) -> Self {
+        Self::adjusted(control.connector(), settings, None, |client| {
+            client.children_of(parent, kinds.iter().copied())
+        })
+    }
+
     fn over(connector: Connector, settings: Settings, asks: Option<Asks>) -> Self {
+        Self::adjusted(connector, settings, asks, |client| client)
+    }
+
+    fn adjusted(
+        connector: Connector,
+        settings: Settings,
+        asks: Option<Asks>,
+        adjust: impl FnOnce(Client<Stored, Told>) -> Client<Stored, Told>,
+    ) -> Self {
         let mut store = Store::new("", None);
         if asks.is_some() {
             store = store.on_demand();
@@ -101,6 +122,7 @@ impl Proxy {
         if let Some(asks) = asks {
             client = client.on_demand(asks);
         }
+        let client = adjust(client);
         let task = tokio::spawn(async move {
             client.run().await;
         });
