@@ -34,7 +34,7 @@ pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRan
 pub use kind::{Kind, Parser};
 pub use kinds::{Kinds, Unlisted};
 pub use lookup::Want;
-pub use port_map::PortMap;
+pub use port_map::{PortMap, PortProtocol};
 pub use rejection::{Refused, Rejection};
 pub use resource::Resource;
 pub use service::{

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use lateen_proto::workload as proto;
 
 use crate::Rejection;
-use crate::port_map::PortMap;
+use crate::port_map::{PortMap, PortProtocol};
 
 /// An IP address of 4 or 16 bytes in network byte order. An IPv4 address in IPv6 form is that IPv4 address: sockets
 /// and look-ups know it by no other name.
@@ -73,6 +73,7 @@ pub(crate) fn ports(ports: &[proto::Port]) -> Result<Vec<PortMap>, Rejection> {
         let map = PortMap {
             service: port("service_port", wire.service_port)?,
             target: port_or_zero("target_port", wire.target_port)?,
+            protocol: PortProtocol::of(wire.app_protocol),
         };
         if maps.iter().all(|known| known.service != map.service) {
             maps.push(map);

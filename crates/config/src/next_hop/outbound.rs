@@ -51,6 +51,32 @@ pub fn outbound(
     follow(&mut asker, placed)
 }
 
+/// Routes a connection of `source` to a service that the caller has selected by what was asked for. `destination` is the address
+/// that was asked for, or an unspecified one; its port is the service's. Everything else is as in [`outbound`].
+///
+/// A waypoint judges a request by the policies of the service that it has selected, so it must not reach another one.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn outbound_to(
+    snapshot: &Snapshot,
+    source: &Workload,
+    service: &Arc<Service>,
+    destination: SocketAddr,
+    avoid: &dyn Fn(&Workload) -> bool,
+    random: &mut dyn FnMut(u64) -> u64,
+) -> Result<Choice, Refusal> {
+    let mut asker = Asker {
+        snapshot,
+        source,
+        avoid,
+        random,
+        passed: Vec::new(),
+    };
+    let placed = to_service(&mut asker, service, destination)?;
+    follow(&mut asker, placed)
+}
+
 impl Resolve {
     /// The way to this address of the workload's hostname. If it is that of a workload or a service of the mesh, that is who
     /// is there, whatever the name's owner says of itself: it is reached as if the client had dialled it. `source`,
