@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use lateen_proto::discovery;
 use prost_types::value::Kind;
 
-/// This proxy, as the control plane knows it. The id and the metadata are those that istiod reads of a ztunnel.
+/// This proxy, as the control plane knows it. The id and the metadata are those that istiod reads of a ztunnel or a waypoint.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
+    /// The role, as Istio's control plane calls it: `ztunnel` or `waypoint`.
+    pub role: &'static str,
     /// The proxy's own address; istiod wants a valid one.
     pub instance_ip: String,
     /// The proxy's pod.
@@ -31,6 +33,7 @@ impl Node {
         ]);
         metadata.extend(self.metadata.clone());
         let Self {
+            role,
             instance_ip,
             pod_name,
             pod_namespace,
@@ -38,7 +41,7 @@ impl Node {
         } = self;
         discovery::Node {
             id: format!(
-                "ztunnel~{instance_ip}~{pod_name}.{pod_namespace}~{pod_namespace}.svc.cluster.local"
+                "{role}~{instance_ip}~{pod_name}.{pod_namespace}~{pod_namespace}.svc.cluster.local"
             ),
             cluster: String::new(),
             metadata: Some(prost_types::Struct {
@@ -80,6 +83,7 @@ mod tests {
     #[test]
     fn introduces_itself_as_a_ztunnel() {
         let node = Node {
+            role: "ztunnel",
             instance_ip: "10.243.0.11".into(),
             pod_name: "ztunnel-n1".into(),
             pod_namespace: "istio-system".into(),

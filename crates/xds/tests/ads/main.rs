@@ -152,6 +152,7 @@ impl Proxy {
 fn settings() -> Settings {
     Settings {
         node: Node {
+            role: "ztunnel",
             instance_ip: "10.0.0.1".into(),
             pod_name: "ztunnel-n1".into(),
             pod_namespace: "istio-system".into(),
