@@ -11,14 +11,15 @@ use lateen_telemetry::{Metrics, rfc3339};
 use lateen_tls::{Called, ControlConnector, Roots, Rules};
 use lateen_types::Identity;
 
-use crate::settings::Settings;
+use crate::settings::Common;
 
-/// The certificate authority that the settings name.
+/// The certificate authority that the settings name; on whose `behalf` it is asked depends on the role.
 ///
 /// # Errors
 /// The address or a header cannot be used.
 pub fn authority(
-    settings: &Settings,
+    settings: &Common,
+    behalf: Behalf,
     rules: &Rules,
     metrics: &Arc<Metrics>,
 ) -> Result<Arc<dyn Issuer>, CaError> {
@@ -28,7 +29,7 @@ pub fn authority(
         connector: ControlConnector::new(Roots::parse(&ca.roots), ca.alternative_name.as_deref())
             .to(Called::Authority)
             .complying(rules.compliance),
-        behalf: Behalf::Workloads,
+        behalf,
         token: settings
             .token
             .clone()

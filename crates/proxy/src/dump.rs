@@ -33,17 +33,9 @@ pub struct Sources {
 impl Sources {
     /// The whole page.
     pub async fn dump(&self) -> Value {
-        let mut page = match self.current.get() {
-            Some(snapshot) => {
-                serde_json::to_value(snapshot.dump()).expect("a snapshot can be written")
-            }
-            None => json!({"workloads": [], "services": [], "policies": [], "stagedServices": {}}),
-        };
-        page["appliedUpdates"] = json!(self.current.get().map(|snapshot| snapshot.generation()));
-        page["version"] = json!({"version": VERSION, "gitTag": VERSION, "istioVersion": VERSION});
-        page["staticConfig"] = json!({"workloads": [], "services": [], "policies": []});
+        let mut page = configuration(&self.current);
         page["config"] = self.config();
-        page["certificates"] = self.certificates();
+        page["certificates"] = certificate_states(&self.certificates);
         page["workloadState"] = self.pod_states().await;
         page["ejectedEndpoints"] = self.ejected().await;
         page
@@ -101,53 +93,66 @@ impl Sources {
     fn config(&self) -> Value {
         let settings = &self.settings;
         json!({
-            "localNode": settings.node_name,
+            "localNode": settings.common.node_name,
             "proxyMode": "Shared",
-            "clusterId": settings.cluster_id,
-            "network": settings.network,
-            "trustDomain": settings.trust_domain,
-            "trustDomainAliases": settings.trust_domain_aliases,
-            "crlPath": settings.revocation_lists,
-            "compliancePolicy": settings.compliance.as_str(),
-            "xdsAddress": settings.xds.address,
-            "xdsRootCert": settings.xds.roots,
-            "caAddress": settings.ca.address,
-            "caRootCert": settings.ca.roots,
+            "clusterId": settings.common.cluster_id,
+            "network": settings.common.network,
+            "trustDomain": settings.common.trust_domain,
+            "trustDomainAliases": settings.common.trust_domain_aliases,
+            "crlPath": settings.common.revocation_lists,
+            "compliancePolicy": settings.common.compliance.as_str(),
+            "xdsAddress": settings.common.xds.address,
+            "xdsRootCert": settings.common.xds.roots,
+            "caAddress": settings.common.ca.address,
+            "caRootCert": settings.common.ca.roots,
             "inpodUds": settings.zds_socket,
-            "numWorkerThreads": settings.workers,
+            "numWorkerThreads": settings.common.workers,
             "packetMark": settings.sockets.mark,
             "ipv6Enabled": settings.sockets.ipv6,
-            "poolMaxStreamsPerConn": settings.streams_per_tunnel,
-            "windowSize": settings.stream_window,
-            "connectionWindowSize": settings.tunnel_window,
-            "frameSize": settings.frame_size,
+            "poolMaxStreamsPerConn": settings.common.streams_per_tunnel,
+            "windowSize": settings.common.stream_window,
+            "connectionWindowSize": settings.common.tunnel_window,
+            "frameSize": settings.common.frame_size,
             "adminAddr": settings.admin,
-            "statsAddr": settings.stats,
-            "readinessAddr": settings.readiness,
-            "selfTerminationDeadline": format!("{:?}", settings.termination_deadline),
+            "statsAddr": settings.common.stats,
+            "readinessAddr": settings.common.readiness,
+            "selfTerminationDeadline": format!("{:?}", settings.common.termination_deadline),
         })
     }
+}
 
-    fn certificates(&self) -> Value {
-        let mut states = self.certificates.states();
-        states.sort_by_key(|(identity, _)| identity.to_string());
-        states
-            .into_iter()
-            .map(|(identity, state)| {
-                let word = match &state {
-                    State::Fetching { .. } => "Initializing".to_owned(),
-                    State::Ready(_) => "Available".to_owned(),
-                    State::Failing { kept: Some(_), error, .. } => format!("Available, renewal fails: {error}"),
-                    State::Failing { kept: None, error, .. } => format!("Unavailable: {error}"),
-                };
-                let (chain, roots) = state
-                    .credentials()
-                    .map(|credentials| (certificates(credentials.chain()), certificates(credentials.roots())))
-                    .unwrap_or_default();
-                json!({"identity": identity.to_string(), "state": word, "certChain": chain, "rootCerts": roots})
-            })
-            .collect()
-    }
+/// The configuration in force, with the version of this binary.
+pub fn configuration(current: &Current) -> Value {
+    let mut page = match current.get() {
+        Some(snapshot) => serde_json::to_value(snapshot.dump()).expect("a snapshot can be written"),
+        None => json!({"workloads": [], "services": [], "policies": [], "stagedServices": {}}),
+    };
+    page["appliedUpdates"] = json!(current.get().map(|snapshot| snapshot.generation()));
+    page["version"] = json!({"version": VERSION, "gitTag": VERSION, "istioVersion": VERSION});
+    page["staticConfig"] = json!({"workloads": [], "services": [], "policies": []});
+    page
+}
+
+/// The certificates and how it stands with each.
+pub fn certificate_states(manager: &Manager) -> Value {
+    let mut states = manager.states();
+    states.sort_by_key(|(identity, _)| identity.to_string());
+    states
+        .into_iter()
+        .map(|(identity, state)| {
+            let word = match &state {
+                State::Fetching { .. } => "Initializing".to_owned(),
+                State::Ready(_) => "Available".to_owned(),
+                State::Failing { kept: Some(_), error, .. } => format!("Available, renewal fails: {error}"),
+                State::Failing { kept: None, error, .. } => format!("Unavailable: {error}"),
+            };
+            let (chain, roots) = state
+                .credentials()
+                .map(|credentials| (certificates(credentials.chain()), certificates(credentials.roots())))
+                .unwrap_or_default();
+            json!({"identity": identity.to_string(), "state": word, "certChain": chain, "rootCerts": roots})
+        })
+        .collect()
 }
 
 fn certificates(chain: &[CertificateInfo]) -> Vec<Value> {

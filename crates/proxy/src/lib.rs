@@ -4,7 +4,9 @@
 
 mod certificates;
 mod connections;
+mod counted;
 mod current;
+mod describe;
 mod dns;
 mod dump;
 mod live;
@@ -17,7 +19,10 @@ mod publish;
 pub mod reference;
 mod revocations;
 mod run;
+mod sampling;
 pub mod settings;
+#[cfg(test)]
+mod testing;
 mod tunnels;
 
 pub use run::{StartError, node as run_node};

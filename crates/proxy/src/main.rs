@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lateen_proxy::settings::{SettingError, Settings};
-use lateen_proxy::{reference, run_node};
+use lateen_proxy::settings::{Common, SettingError, Settings};
+use lateen_proxy::{StartError, reference, run_node};
 use lateen_telemetry::log;
 
 /// Many short-lived buffers of very different sizes: jemalloc gives memory back where glibc's arenas keep it.
@@ -40,27 +40,32 @@ enum ReferenceFormat {
 }
 
 fn main() -> ExitCode {
-    let Role::Node { reference: listed } = Cli::parse().role;
-    if let Some(ReferenceFormat::Json) = listed {
-        return match writeln!(io::stdout(), "{}", reference::json()) {
+    match Cli::parse().role {
+        Role::Node {
+            reference: Some(ReferenceFormat::Json),
+        } => match writeln!(io::stdout(), "{}", reference::json()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE, // the reader has left
-        };
+        },
+        Role::Node { reference: None } => match Settings::from_environment() {
+            Ok(settings) => run(&settings.common.clone(), || run_node(settings)),
+            Err(error) => unusable(&error.to_string()),
+        },
     }
-    let settings = match Settings::from_environment() {
-        Ok(settings) => settings,
-        Err(error) => return unusable(&error.to_string()),
-    };
-    let format = if settings.log_json {
+}
+
+/// Runs a role, with the log that its settings ask for.
+fn run(common: &Common, role: impl FnOnce() -> Result<(), StartError>) -> ExitCode {
+    let format = if common.log_json {
         log::Format::Json
     } else {
         log::Format::Plain
     };
-    if let Err(error) = log::init(format, &settings.log_levels) {
+    if let Err(error) = log::init(format, &common.log_levels) {
         return unusable(&format!("RUST_LOG: {error}"));
     }
     log::flush_on_panic();
-    let outcome = run_node(settings);
+    let outcome = role();
     if let Err(error) = &outcome {
         tracing::error!(%error, "the proxy cannot run");
     }

@@ -9,7 +9,6 @@
 
 mod arrival;
 mod attempt;
-mod counted;
 mod describe;
 mod dial;
 mod ejection;
@@ -22,7 +21,6 @@ mod relaying;
 mod request;
 mod role;
 mod same_node;
-pub(crate) mod sampling;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -16,8 +16,6 @@ use lateen_telemetry::Metrics;
 use lateen_tls::{RevocationError, RevocationLists, Revocations};
 use tokio::time::sleep;
 
-use crate::node::{NodeHandle, Request};
-
 /// The readiness part that remarks are made under.
 const PART: &str = "revocation lists";
 /// How often the file is looked at: mounted files are replaced by links, which watches miss.
@@ -67,8 +65,8 @@ pub struct Keeper {
     pub path: PathBuf,
     /// The lists in force.
     pub revocations: Revocations,
-    /// Told to cut.
-    pub workers: Vec<NodeHandle>,
+    /// Ends the tunnels whose peer is revoked by now.
+    pub cut: Box<dyn Fn() + Send + Sync>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Told what is wrong.
@@ -140,9 +138,7 @@ impl Keeper {
                 );
                 self.metrics.revoked_certificates(lists.revoked());
                 self.revocations.replace(lists);
-                for worker in &self.workers {
-                    worker.tell(Request::CutRevoked);
-                }
+                (self.cut)();
                 (!whole(&missing)).then(|| {
                     let trouble = gone(&self.path, &missing);
                     tracing::warn!(
@@ -231,7 +227,7 @@ mod tests {
             let keeper = Keeper {
                 path: watched.path.clone(),
                 revocations: watched.revocations.clone(),
-                workers: Vec::new(),
+                cut: Box::new(|| {}),
                 metrics: Arc::clone(&watched.metrics),
                 readiness: watched.readiness.clone(),
             };

@@ -1,4 +1,4 @@
-//! Workloads, services and baggage in the words of telemetry.
+//! The two ends of a connection of a pod, in the words of telemetry.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -6,84 +6,13 @@ use std::time::Instant;
 
 use lateen_config::{Service, Snapshot, Workload};
 use lateen_hbone::Baggage;
-use lateen_hbone::headers::WorkloadKind;
-use lateen_telemetry::{
-    self as telemetry, Claims, Labels, Opening, Party, Reporter, ResponseFlags, Security, Trace,
-};
-use lateen_types::{Identity, Strng};
+use lateen_telemetry::{Claims, Labels, Opening, Reporter, ResponseFlags, Security, Trace};
+use lateen_types::Identity;
 
 use super::state::Node;
+pub(super) use crate::describe::{baggage, claimed, party};
+use crate::describe::{service, some};
 use crate::pod::Pod;
-
-fn some(text: &Strng) -> Option<Strng> {
-    (!text.is_empty()).then(|| Arc::clone(text))
-}
-
-/// A workload that the control plane described.
-pub(super) fn party(workload: &Workload, principal: Option<Identity>) -> Party {
-    Party {
-        workload: some(&workload.workload_name),
-        canonical_service: some(&workload.canonical_name),
-        canonical_revision: some(&workload.canonical_revision),
-        namespace: some(&workload.namespace),
-        principal,
-        app: some(&workload.canonical_name),
-        version: some(&workload.canonical_revision),
-        cluster: some(&workload.cluster_id),
-        locality: Some((
-            some(&workload.locality.region),
-            some(&workload.locality.zone),
-        )),
-    }
-}
-
-/// A source that only its own proxy described; the identity alone is proven.
-pub(super) fn claimed(baggage: Option<&Baggage>, principal: Option<Identity>) -> Party {
-    let Some(baggage) = baggage else {
-        return Party {
-            principal,
-            ..Party::default()
-        };
-    };
-    Party {
-        workload: baggage.workload.clone(),
-        canonical_service: baggage.service.clone(),
-        canonical_revision: baggage.revision.clone(),
-        namespace: baggage.namespace.clone(),
-        principal,
-        app: baggage.workload.clone(),
-        version: baggage.revision.clone(),
-        cluster: baggage.cluster.clone(),
-        locality: Some((baggage.region.clone(), baggage.zone.clone())),
-    }
-}
-
-/// A workload's description of itself for its peers.
-pub(super) fn baggage(workload: &Workload) -> Baggage {
-    Baggage {
-        cluster: some(&workload.cluster_id),
-        namespace: some(&workload.namespace),
-        kind: match workload.workload_type {
-            "deployment" => WorkloadKind::Deployment,
-            "cronjob" => WorkloadKind::CronJob,
-            "job" => WorkloadKind::Job,
-            _ => WorkloadKind::Pod,
-        },
-        workload: some(&workload.workload_name),
-        service: some(&workload.canonical_name),
-        revision: some(&workload.canonical_revision),
-        region: some(&workload.locality.region),
-        zone: some(&workload.locality.zone),
-    }
-}
-
-fn service(service: &Service) -> telemetry::Service {
-    telemetry::Service {
-        hostname: Arc::clone(&service.hostname),
-        name: Arc::clone(&service.name),
-        namespace: Arc::clone(&service.namespace),
-    }
-}
 
 /// What an outbound connection is known by.
 pub(super) struct Outbound<'a> {

@@ -22,13 +22,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::arrival::{Arrival, admit, finish, refuse};
-use super::counted::Counted;
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
 use super::refusal::Refusal;
 use super::relaying::{Records, relay};
 use super::state::Node;
 use super::tunnel::charged;
+use crate::counted::Counted;
 use crate::live::Facts;
 use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;

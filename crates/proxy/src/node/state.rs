@@ -20,11 +20,11 @@ use super::dial::DialError;
 use super::ejection::Ejections;
 use super::pairs::PairRegistry;
 use super::refusal::Refusal;
-use super::sampling::Sampler;
 use crate::dns::Resolver;
 use crate::live::Live;
 use crate::meeting::Meeting;
 use crate::pod::Pod;
+use crate::sampling::Sampler;
 use crate::tunnels::Tunnels;
 
 /// How long a connection waits for others before it is given up.

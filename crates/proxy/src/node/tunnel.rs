@@ -19,11 +19,11 @@ use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
 use super::arrival::Arrival;
-use super::counted::Counted;
 use super::describe::baggage;
 use super::dial::{DialError, dial};
 use super::refusal::Refusal;
 use super::state::Node;
+use crate::counted::Counted;
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded};
 

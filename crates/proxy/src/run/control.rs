@@ -1,23 +1,21 @@
 //! The control thread, from the first pod to the last connection: it follows the configuration and the agent, serves the pages
 //! for operators, and drains.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_accept::Acceptor;
-use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
+use lateen_admin::{Admin, Both, MetricsPages, Readiness, ReadinessPages};
 use lateen_config::{Store, wirekind};
 use lateen_identity::Manager;
 use lateen_listener_store::Event;
 use lateen_listener_store::ListenerStore;
 use lateen_netns::NamespaceThread;
 use lateen_telemetry::Metrics;
-use lateen_tls::{ControlConnector, Roots, Rules};
+use lateen_tls::Rules;
 use lateen_xds::Asks;
 use lateen_zds as zds;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +24,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::error::StartError;
+use super::pages::{deadline as asked_deadline, page};
+use super::source::{node_of, source};
 use crate::certificates;
 use crate::connections::Connections;
 use crate::current::Current;
@@ -37,8 +37,8 @@ use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{Pods, Table};
 use crate::publish::{Publisher, Watcher};
+use crate::revocations;
 use crate::settings::Settings;
-use crate::{revocations, settings};
 
 /// How often the end looks whether the last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
@@ -54,9 +54,6 @@ const STARTED: Duration = Duration::from_secs(3);
 
 /// Between two questions after a certificate that the authority does not give.
 const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
-
-/// Between two attempts to take a page's port.
-const PAGE_LOOK: Duration = Duration::from_millis(100);
 
 /// What connections have to write their log lines once they are cut.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -127,7 +124,9 @@ impl Control {
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
             _ = asked.changed() => tracing::info!("asked to quit: draining"),
         }
-        let deadline = asked.borrow().unwrap_or(self.settings.termination_deadline);
+        let deadline = asked
+            .borrow()
+            .unwrap_or(self.settings.common.termination_deadline);
         let hurry = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -149,11 +148,17 @@ impl Control {
             Arc::clone(&self.metrics),
             self.readiness.clone(),
         ));
-        if let Some(path) = &self.settings.revocation_lists {
+        if let Some(path) = &self.settings.common.revocation_lists {
             let keeper = revocations::Keeper {
                 path: path.clone(),
                 revocations: self.rules.revocations.clone(),
-                workers: self.workers.clone(),
+                cut: {
+                    let workers = self.workers.clone();
+                    Box::new(move || {
+                        let told = workers.iter();
+                        told.for_each(|worker| worker.tell(Request::CutRevoked));
+                    })
+                },
                 metrics: Arc::clone(&self.metrics),
                 readiness: self.readiness.clone(),
             };
@@ -219,27 +224,21 @@ impl Control {
             settings: self.settings.clone(),
             workers: self.workers.clone(),
         });
-        let default = self.settings.termination_deadline;
+        let default = self.settings.common.termination_deadline;
         let admin = Admin::new(
             move || {
                 let sources = Arc::clone(&sources);
                 async move { sources.dump().await }
             },
             move |deadline| {
-                let deadline = match deadline {
-                    Some(text) => settings::parse_duration(&text).ok_or_else(|| {
-                        format!("deadline={text}: use numbers with units, such as 500ms, 90s or 2h")
-                    })?,
-                    None => default,
-                };
-                quit.send_replace(Some(deadline));
+                quit.send_replace(Some(asked_deadline(deadline, default)?));
                 Ok(())
             },
         );
         let connections = Arc::new(Connections::new(
             current.clone(),
             self.table.clone(),
-            Arc::clone(&self.settings.network),
+            Arc::clone(&self.settings.common.network),
             self.workers.clone(),
         ));
         let asked = Arc::clone(&connections);
@@ -260,8 +259,8 @@ impl Control {
             Both(Arc::clone(&metrics), Arc::clone(&readiness)),
         );
         let mut open = vec![
-            tokio::spawn(page(tcp(settings.stats), metrics)),
-            tokio::spawn(page(tcp(settings.readiness), readiness)),
+            tokio::spawn(page(tcp(settings.common.stats), metrics)),
+            tokio::spawn(page(tcp(settings.common.readiness), readiness)),
             tokio::spawn(async move {
                 page(|| lateen_admin::bind_private(&socket), everything).await;
             }),
@@ -280,7 +279,7 @@ impl Control {
         asks: Asks,
     ) -> Result<Pin<Box<dyn Future<Output = Infallible>>>, StartError> {
         let settings = &self.settings;
-        let mut store = Store::new(&settings.network, Some(&settings.node_name));
+        let mut store = Store::new(&settings.common.network, Some(&settings.common.node_name));
         if settings.xds_on_demand {
             store = store.on_demand();
         }
@@ -295,34 +294,8 @@ impl Control {
             let local = lateen_xds::Local::new(source, kinds, publisher, watcher);
             return Ok(Box::pin(local.run()));
         }
-        let address = settings
-            .xds
-            .address
-            .parse()
-            .map_err(|_| StartError::Address(settings.xds.address.clone()))?;
-        let connector = ControlConnector::new(
-            Roots::parse(&settings.xds.roots),
-            settings.xds.alternative_name.as_deref(),
-        )
-        .complying(settings.compliance);
-        let headers = settings
-            .xds
-            .headers
-            .iter()
-            .map(|(name, value)| match (name.parse(), value.parse()) {
-                (Ok(key), Ok(value)) => Ok((key, value)),
-                _ => Err(StartError::Header(name.to_ascii_uppercase())),
-            })
-            .collect::<Result<_, _>>()?;
-        let client = lateen_xds::Settings {
-            node: node_of(settings),
-            token: settings.token.clone(),
-            cluster_id: settings.cluster_id.to_string(),
-            headers,
-            kinds,
-            max_message: lateen_xds::Settings::MAX_MESSAGE,
-        };
-        let channel = lateen_xds::channel(address, connector);
+        let node = node_of(&settings.common, "ztunnel");
+        let (channel, client) = source(&settings.common, node, kinds)?;
         let client = lateen_xds::Client::new(channel, client, publisher, watcher);
         Ok(match settings.xds_on_demand {
             true => Box::pin(client.on_demand(asks).run()),
@@ -340,7 +313,7 @@ impl Control {
             options: self.settings.sockets.into(),
             descriptors: self.descriptors,
             certificates: self.manager.clone(),
-            trust_domain: Arc::clone(&self.settings.trust_domain),
+            trust_domain: Arc::clone(&self.settings.common.trust_domain),
             current,
             workers: self.workers.clone(),
             dns: self.dns.clone(),
@@ -418,41 +391,6 @@ async fn release(joined: &Notify) {
 /// Ends once no pod has joined for a while.
 async fn settled(joined: &Notify) {
     while timeout(STARTED, joined.notified()).await.is_ok() {}
-}
-
-/// Serves a page from the moment that its place is free.
-async fn page<L: Listening, F>(bind: impl Fn() -> F, pages: impl lateen_admin::Pages)
-where
-    F: Future<Output = io::Result<L>>,
-{
-    let mut said = false;
-    loop {
-        match bind().await {
-            Ok(listener) => return lateen_admin::serve(listener, pages).await,
-            Err(error) if !said => {
-                said = true;
-                tracing::info!(%error, "a page for operators is served as soon as its place is free");
-            }
-            Err(_) => {}
-        }
-        sleep(PAGE_LOOK).await;
-    }
-}
-
-fn node_of(settings: &settings::Settings) -> lateen_xds::Node {
-    let (pod_name, pod_namespace) = &settings.pod;
-    let metadata: BTreeMap<_, _> = settings
-        .metadata
-        .iter()
-        .map(|(key, value)| (key.clone(), serde_json::Value::String(value.clone())))
-        .collect();
-    lateen_xds::Node {
-        instance_ip: settings.instance_ip.to_string(),
-        pod_name: pod_name.to_string(),
-        pod_namespace: pod_namespace.to_string(),
-        node_name: settings.node_name.to_string(),
-        metadata,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Readers of single variables: their forms, their ranges, and their error messages.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -69,6 +70,19 @@ impl Environment<'_> {
             return Err(self.bad("XDS_ON_DEMAND", fix));
         }
         Ok(on_demand)
+    }
+
+    /// Whether IPv6 is used.
+    pub(super) fn ipv6(&self) -> Result<bool, SettingError> {
+        self.boolean("IPV6_ENABLED", true)
+    }
+
+    /// The address of listeners that anybody may reach.
+    pub(super) fn any_address(&self) -> Result<IpAddr, SettingError> {
+        Ok(match self.ipv6()? {
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => Ipv4Addr::UNSPECIFIED.into(),
+        })
     }
 
     /// What ztunnel would do and this proxy does not must be said, not dropped: some of it is protection.

@@ -1,4 +1,4 @@
-//! Every environment variable that the node proxy reads, declared once: `docs/reference/environment.md` is made of this
+//! Every environment variable that the proxy reads, declared once: `docs/reference/environment.md` is made of this
 //! table, and reading a variable that is not in it fails in every test that does.
 
 use std::fmt;
@@ -167,6 +167,10 @@ variables! {
             "node metadata for the control plane, under the name behind the prefix";
         "ISTIO_META_CLUSTER_ID" Ztunnel, form("name"), said("`CLUSTER_ID`"),
             "the cluster, as it is called in workloads' uids";
+    }
+    "Waypoints" {
+        "GATEWAY_NAME" Lateen, form("name"), said("required of a waypoint, which needs `POD_NAME`, `POD_NAMESPACE` and `SERVICE_ACCOUNT`, too"),
+            "the Gateway that a waypoint serves, in the namespace of its pod; variables about pods, names and the node mean nothing to it";
     }
     "Control plane" {
         "XDS_ADDRESS" Ztunnel, form("`https://HOST:PORT`"), said("`https://istiod.istio-system.svc:15012` in a pod of Kubernetes, else `https://localhost:15012`"),

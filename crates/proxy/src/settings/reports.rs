@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::environment::Environment;
 use super::error::SettingError;
-use crate::node::sampling::Sampler;
+use crate::sampling::Sampler;
 
 /// What collectors get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

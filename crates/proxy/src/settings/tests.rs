@@ -1,6 +1,11 @@
-use lateen_telemetry::{Dropped, SeriesOptions};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use super::environment::parse_duration;
+use lateen_netns::Keepalive;
+use lateen_telemetry::{Dropped, SeriesOptions};
+use lateen_xds::Source;
+
+use super::environment::{Environment, parse_duration};
 use super::*;
 
 fn read(variables: &[(&str, &str)], cores: usize) -> Result<Settings, SettingError> {
@@ -18,19 +23,22 @@ fn with(variable: &str, value: &str) -> Result<Settings, SettingError> {
 #[test]
 fn defaults_are_ztunnels() {
     let settings = with("RUST_LOG", "").unwrap();
-    assert_eq!(&*settings.node_name, "n1");
-    assert_eq!(settings.xds.address, "https://localhost:15012");
-    assert_eq!(settings.xds.roots, "./var/run/secrets/istio/root-cert.pem");
+    assert_eq!(&*settings.common.node_name, "n1");
+    assert_eq!(settings.common.xds.address, "https://localhost:15012");
+    assert_eq!(
+        settings.common.xds.roots,
+        "./var/run/secrets/istio/root-cert.pem"
+    );
     assert_eq!(
         settings.zds_socket,
         PathBuf::from("/var/run/ztunnel/ztunnel.sock")
     );
-    assert_eq!(&*settings.cluster_id, "Kubernetes");
+    assert_eq!(&*settings.common.cluster_id, "Kubernetes");
     assert_eq!(settings.sockets.mark, 1337);
     assert!(settings.sockets.ipv6);
     assert_eq!(settings.sockets.keepalive, Some(Keepalive::default()));
-    assert_eq!(settings.termination_deadline, Duration::from_secs(5));
-    assert_eq!(settings.stats, "[::]:15020".parse().unwrap());
+    assert_eq!(settings.common.termination_deadline, Duration::from_secs(5));
+    assert_eq!(settings.common.stats, "[::]:15020".parse().unwrap());
 }
 
 #[test]
@@ -103,7 +111,7 @@ fn a_token_in_the_environment_is_refused_and_not_repeated() {
     let error = with("AUTH_TOKEN", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln").unwrap_err();
     assert!(!error.to_string().contains("eyJ"), "{error}");
     let settings = with("AUTH_TOKEN", "/var/run/token").unwrap();
-    assert_eq!(settings.token, Some(PathBuf::from("/var/run/token")));
+    assert_eq!(settings.common.token, Some(PathBuf::from("/var/run/token")));
 }
 
 #[test]
@@ -116,7 +124,7 @@ fn workers_follow_the_cores_unless_told() {
     let workers = |variables: &[(&str, &str)], cores| {
         let mut all = vec![("NODE_NAME", "n1")];
         all.extend(variables);
-        read(&all, cores).unwrap().workers
+        read(&all, cores).unwrap().common.workers
     };
     assert_eq!(workers(&[], 1), 1);
     assert_eq!(workers(&[], 3), 1);
@@ -135,18 +143,27 @@ fn the_grace_period_leaves_time_for_an_orderly_end() {
     let deadline = |value| {
         with("TERMINATION_GRACE_PERIOD_SECONDS", value)
             .unwrap()
+            .common
             .termination_deadline
     };
     assert_eq!(deadline("30"), Duration::from_secs(25));
     assert_eq!(deadline("10"), Duration::from_secs(9));
     assert_eq!(deadline("1"), Duration::from_secs(1));
     let explicit = with("CONNECTION_TERMINATION_DEADLINE", "1m30s").unwrap();
-    assert_eq!(explicit.termination_deadline, Duration::from_secs(90));
+    assert_eq!(
+        explicit.common.termination_deadline,
+        Duration::from_secs(90)
+    );
 }
 
 #[test]
 fn worker_slice_is_short_unless_left_to_the_system() {
-    let slice = |value| with("LATEEN_WORKER_SLICE", value).unwrap().worker_slice;
+    let slice = |value| {
+        with("LATEEN_WORKER_SLICE", value)
+            .unwrap()
+            .common
+            .worker_slice
+    };
     assert_eq!(slice("100us"), Some(Duration::from_micros(100)));
     assert_eq!(slice("3ms"), Some(Duration::from_millis(3)));
     assert_eq!(slice("0s"), None);
@@ -185,19 +202,36 @@ fn durations_have_units() {
 #[test]
 fn certificates_may_be_revoked_aliased_and_post_quantum() {
     let settings = with("CRL_PATH", "/etc/crl.pem").unwrap();
-    assert_eq!(settings.revocation_lists, Some("/etc/crl.pem".into()));
+    assert_eq!(
+        settings.common.revocation_lists,
+        Some("/etc/crl.pem".into())
+    );
     let settings = with("COMPLIANCE_POLICY", "pqc").unwrap();
-    assert_eq!(settings.compliance, lateen_tls::Compliance::PostQuantum);
+    assert_eq!(
+        settings.common.compliance,
+        lateen_tls::Compliance::PostQuantum
+    );
     let settings = with("COMPLIANCE_POLICY", "classical").unwrap();
-    assert_eq!(settings.compliance, lateen_tls::Compliance::Classical);
+    assert_eq!(
+        settings.common.compliance,
+        lateen_tls::Compliance::Classical
+    );
     let settings = with("COMPLIANCE_POLICY", "").unwrap();
-    assert_eq!(settings.compliance, lateen_tls::Compliance::Preferred);
+    assert_eq!(
+        settings.common.compliance,
+        lateen_tls::Compliance::Preferred
+    );
     let settings = with("TRUST_DOMAIN_ALIASES", "old.example, older.example,").unwrap();
-    let aliases: Vec<&str> = settings.trust_domain_aliases.iter().map(|a| &**a).collect();
+    let aliases: Vec<&str> = settings
+        .common
+        .trust_domain_aliases
+        .iter()
+        .map(|a| &**a)
+        .collect();
     assert_eq!(aliases, ["old.example", "older.example"]);
     let settings = with("CRL_PATH", "").unwrap();
-    assert_eq!(settings.revocation_lists, None);
-    assert!(settings.trust_domain_aliases.is_empty());
+    assert_eq!(settings.common.revocation_lists, None);
+    assert!(settings.common.trust_domain_aliases.is_empty());
 }
 
 #[test]
@@ -331,7 +365,7 @@ fn connections_may_be_idle_for_ever_and_half_closed_for_an_hour_unless_told_othe
     use lateen_relay::Limits;
     let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
     assert_eq!(
-        with("RUST_LOG", "").unwrap().limits,
+        with("RUST_LOG", "").unwrap().common.limits,
         Limits::new(None, Some(hour)),
         "by default"
     );
@@ -342,11 +376,11 @@ fn connections_may_be_idle_for_ever_and_half_closed_for_an_hour_unless_told_othe
     ];
     let short = Duration::from_millis(1500);
     assert_eq!(
-        read(&set, 2).unwrap().limits,
+        read(&set, 2).unwrap().common.limits,
         Limits::new(Some(day), Some(short))
     );
     let off = with("LATEEN_HALF_CLOSE_TIMEOUT", "0s");
-    assert_eq!(off.unwrap().limits, Limits::new(None, None));
+    assert_eq!(off.unwrap().common.limits, Limits::new(None, None));
     for name in ["LATEEN_IDLE_TIMEOUT", "LATEEN_HALF_CLOSE_TIMEOUT"] {
         for bad in ["soon", "-1s", "1y"] {
             let error = with(name, bad).unwrap_err().to_string();
@@ -369,7 +403,7 @@ fn reports_go_where_the_standards_variables_say() {
                 .find(|(key, _)| key == name)
                 .map(|(_, value)| value.clone()),
         };
-        Settings::read(&lookup, 4).map(|settings| settings.reports)
+        Settings::read(&lookup, 4).map(|settings| settings.common.reports)
     };
     assert_eq!(read(&[]).unwrap(), Reports::default());
     const ALL: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
@@ -412,7 +446,7 @@ fn reports_go_where_the_standards_variables_say() {
 
 #[test]
 fn series_of_connections_are_as_the_variables_say() {
-    let read = |name, value| with(name, value).map(|settings| settings.series);
+    let read = |name, value| with(name, value).map(|settings| settings.common.series);
     assert_eq!(read("RUST_LOG", "").unwrap(), SeriesOptions::default());
     assert_eq!(
         read("LATEEN_METRICS_IDLE", "90s").unwrap().idle,
@@ -439,8 +473,43 @@ fn series_of_connections_are_as_the_variables_say() {
 
 #[test]
 fn log_lines_are_json_when_asked() {
-    assert!(with("LOG_FORMAT", "json").unwrap().log_json);
+    assert!(with("LOG_FORMAT", "json").unwrap().common.log_json);
     for other in ["text", "plain", ""] {
-        assert!(!with("LOG_FORMAT", other).unwrap().log_json, "{other}");
+        assert!(
+            !with("LOG_FORMAT", other).unwrap().common.log_json,
+            "{other}"
+        );
+    }
+}
+
+#[test]
+fn a_waypoint_needs_its_gateway_and_its_own_names() {
+    let all = [
+        ("GATEWAY_NAME", "gate"),
+        ("POD_NAME", "gate-1"),
+        ("POD_NAMESPACE", "shop"),
+        ("SERVICE_ACCOUNT", "gate"),
+    ];
+    let read = |variables: &[(&str, &str)]| {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        WaypointSettings::read(&lookup, 2)
+    };
+    let settings = read(&all).unwrap();
+    assert_eq!(settings.gateway.to_string(), "shop/gate");
+    assert_eq!(
+        settings.identity.to_string(),
+        "spiffe://cluster.local/ns/shop/sa/gate"
+    );
+    assert_eq!(settings.uid.as_str(), "Kubernetes//Pod/shop/gate-1");
+    assert_eq!(settings.hbone, "[::]:15008".parse().unwrap());
+    for missing in 0..all.len() {
+        let mut rest = all.to_vec();
+        let (variable, _) = rest.remove(missing);
+        let error = read(&rest).unwrap_err();
+        assert_eq!(error.variable, variable);
+        assert!(error.fix.starts_with("set it to"), "{error}");
     }
 }

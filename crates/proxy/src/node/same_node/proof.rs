@@ -12,8 +12,8 @@ use lateen_telemetry::Reporter;
 use lateen_tls::Session;
 use tokio::time::{sleep, timeout};
 
+use crate::counted::Counted;
 use crate::meeting::Host;
-use crate::node::counted::Counted;
 use crate::node::pairs::{Failure, Look, Pair, Proof, Use};
 use crate::node::refusal::Refusal;
 use crate::node::state::Node;

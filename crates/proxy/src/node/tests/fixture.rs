@@ -1,9 +1,7 @@
 //! A mesh in this process: nodes with real workers, sockets, TLS and tunnels, on loopback addresses of their own.
 //!
-//! Redirection is missing. In its place a listener is bound to the very address that a client dials, which is then the
-//! destination of the connection. Tests of whole meshes cover redirected destinations.
-mod journal;
-mod net;
+//! Redirection is missing. In its place a door listens on the very address that a client dials, which is then the
+//! destination of the connection; what needs a redirected destination is tested with whole meshes.
 mod node;
 mod path;
 
@@ -20,16 +18,16 @@ use lateen_proto::workload::{Address, Service, Workload, address};
 use lateen_relay::Limits;
 use lateen_testkit::{Ca, wds};
 use lateen_xds::Lookups;
-use net::Net;
 use node::Node;
 use path::Path;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::pod::{Door, Pod, Port};
+use crate::testing::journal;
+use crate::testing::net::Net;
+pub use crate::testing::{LONG, soon, until};
 
-/// Far longer than anything takes when it works.
-pub const LONG: Duration = Duration::from_secs(30);
 /// How long nodes wait for what may never answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -38,26 +36,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The descriptors that a pod's connections may hold.
 pub const SHARE: u32 = 10_000;
-
-/// Waits for a condition that comes true on another thread.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + LONG;
-    while !condition() {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "did not happen: {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Waits for a future that must not take long.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(LONG, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("did not happen: {what}"),
-    }
-}
 
 /// A client on node west, a server on node east, and the service of that server.
 pub struct Mesh {

@@ -6,7 +6,7 @@ use lateen_hbone::CloseReason;
 use lateen_telemetry::{Metrics, Reporter};
 
 /// A tunnel that counts as opened, and as closed when this is dropped.
-pub(super) struct Counted {
+pub(crate) struct Counted {
     metrics: Arc<Metrics>,
     reporter: Reporter,
     reason: CloseReason,
@@ -14,13 +14,13 @@ pub(super) struct Counted {
 
 impl Counted {
     /// TLS has proven the peer of a tunnel. What ends it before anybody says how is that time ran out for HTTP/2.
-    pub(super) fn opened(metrics: &Arc<Metrics>, reporter: Reporter) -> Self {
+    pub(crate) fn opened(metrics: &Arc<Metrics>, reporter: Reporter) -> Self {
         metrics.tunnel_opened(reporter);
         Self::already_opened(metrics, reporter)
     }
 
     /// A tunnel that counts as opened already.
-    pub(super) fn already_opened(metrics: &Arc<Metrics>, reporter: Reporter) -> Self {
+    pub(crate) fn already_opened(metrics: &Arc<Metrics>, reporter: Reporter) -> Self {
         Self {
             metrics: Arc::clone(metrics),
             reporter,
@@ -29,7 +29,7 @@ impl Counted {
     }
 
     /// The tunnel ended.
-    pub(super) fn ended(mut self, reason: CloseReason) {
+    pub(crate) fn ended(mut self, reason: CloseReason) {
         self.reason = reason;
     }
 }
