@@ -24,8 +24,9 @@ pub mod settings;
 #[cfg(test)]
 mod testing;
 mod tunnels;
+mod waypoint;
 
-pub use run::{StartError, node as run_node};
+pub use run::{StartError, node as run_node, waypoint as run_waypoint};
 
 /// The version of this binary.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

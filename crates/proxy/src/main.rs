@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lateen_proxy::settings::{Common, SettingError, Settings};
-use lateen_proxy::{StartError, reference, run_node};
+use lateen_proxy::settings::{Common, SettingError, Settings, WaypointSettings};
+use lateen_proxy::{StartError, reference, run_node, run_waypoint};
 use lateen_telemetry::log;
 
 /// Many short-lived buffers of very different sizes: jemalloc gives memory back where glibc's arenas keep it.
@@ -32,6 +32,11 @@ enum Role {
         #[arg(long, value_name = "FORMAT")]
         reference: Option<ReferenceFormat>,
     },
+    /// Serve the requests for services that are bound to a Gateway: policy, endpoints, telemetry.
+    ///
+    /// It is configured by the environment: GATEWAY_NAME, POD_NAME, POD_NAMESPACE, SERVICE_ACCOUNT, and the variables of the
+    /// node role that are not about pods.
+    Waypoint,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -49,6 +54,10 @@ fn main() -> ExitCode {
         },
         Role::Node { reference: None } => match Settings::from_environment() {
             Ok(settings) => run(&settings.common.clone(), || run_node(settings)),
+            Err(error) => unusable(&error.to_string()),
+        },
+        Role::Waypoint => match WaypointSettings::from_environment() {
+            Ok(settings) => run(&settings.common.clone(), || run_waypoint(settings)),
             Err(error) => unusable(&error.to_string()),
         },
     }

@@ -98,8 +98,9 @@ impl<K: Clone + Eq + Hash> Worker<K> {
         }
     }
 
-    /// The tasks of an owner. All of them share one part of this thread's time.
-    pub(crate) fn group_of(&self, key: &K) -> Group {
+    /// The tasks of an owner. All of them share one part of this thread's time. A role whose connections prove their owner
+    /// only after they were accepted moves them here.
+    pub fn group_of(&self, key: &K) -> Group {
         if let Some(group) = self.by_key.borrow().get(key) {
             return group.clone();
         }

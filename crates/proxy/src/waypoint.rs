@@ -1,0 +1,44 @@
+//! The waypoint role: requests for services that are bound to a Gateway, from the tunnel of a source's proxy to the tunnel of
+//! an endpoint's.
+//!
+//! `role` hands each accepted connection to `tunnel`, which proves its peer and takes streams. `stream` selects a stream's
+//! destination and finds its protocol. `http` serves an HTTP connection inside the stream; `request` takes one request from its
+//! head to its end. `tcp` relays what is no HTTP. `state` is what all of them share on one worker, and `view` is the
+//! configuration in force.
+
+mod choose;
+mod destination;
+mod detect;
+mod dial;
+mod endpoint;
+mod forward;
+mod grpc;
+mod head;
+mod hop;
+mod http;
+mod local_reply;
+mod names;
+mod numbers;
+mod own;
+mod policy;
+mod record;
+mod request;
+mod rewound;
+mod role;
+mod session;
+mod slots;
+mod sniff;
+mod state;
+mod stream;
+mod switched;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+mod turns;
+mod upstream;
+mod view;
+
+pub use own::Own;
+pub use role::{Entrance, Request, WaypointHandle};
+pub use state::{Timeouts, Waypoint, WaypointConfig};

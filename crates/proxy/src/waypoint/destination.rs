@@ -1,0 +1,195 @@
+//! The destination that a CONNECT request selects: a service or a workload that is bound to this waypoint's Gateway.
+//!
+//! The request's authority alone selects it. A Host field of a request inside never does, so it cannot choose another
+//! service's policies.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use lateen_config::{PortProtocol, Service, ServiceKey, Workload};
+use lateen_hbone::{Authority, Status};
+use lateen_types::{NamespacedName, ports};
+
+use super::own::Own;
+use super::view::View;
+
+/// The destination of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    /// The address that was asked for; unspecified for a hostname.
+    pub(super) address: SocketAddr,
+    pub(super) target: Target,
+    /// The protocol that the port's owner names.
+    pub(super) protocol: PortProtocol,
+}
+
+/// A service or a workload.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Service(Arc<Service>),
+    Workload(Arc<Workload>),
+}
+
+impl Target {
+    /// The service.
+    pub(super) fn service(&self) -> Option<&Arc<Service>> {
+        match self {
+            Self::Service(service) => Some(service),
+            Self::Workload(_) => None,
+        }
+    }
+}
+
+/// Why a CONNECT request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    /// No configuration yet.
+    #[error(
+        "the control plane has not named this waypoint's own workload yet; nothing is let through until it has"
+    )]
+    NotConfigured,
+    /// Neither a service nor a workload.
+    #[error("no service or workload is known at {0}; see whether the control plane is connected")]
+    Unknown(String),
+    /// Another waypoint's, or nobody's.
+    #[error(
+        "{target} is not bound to the Gateway {gateway}; label it istio.io/use-waypoint, or ask its own waypoint"
+    )]
+    Unbound {
+        /// The service's key or the workload's uid.
+        target: String,
+        /// The Gateway of this waypoint.
+        gateway: NamespacedName,
+    },
+    /// The service has no such port.
+    #[error("service {service} has no port {port}; ask for one of its ports")]
+    UnknownPort {
+        /// The service.
+        service: ServiceKey,
+        /// The port that was asked for.
+        port: u16,
+    },
+    /// A port of the mesh's proxies.
+    #[error("{0} is a proxy's own port; ask for the application's port")]
+    OwnPort(SocketAddr),
+}
+
+impl Refused {
+    /// The status that tells the peer. 503 lets it ask another waypoint, which may have heard of what this one has not.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::NotConfigured | Self::Unknown(_) | Self::UnknownPort { .. } => {
+                Status::Unavailable
+            }
+            Self::Unbound { .. } | Self::OwnPort(_) => Status::BadRequest,
+        }
+    }
+}
+
+/// Selects the destination of a CONNECT request.
+///
+/// # Errors
+/// See [`Refused`].
+pub(super) fn select(
+    view: &View,
+    own: &Own,
+    authority: &Authority,
+) -> Result<Destination, Refused> {
+    let (address, target) = match authority {
+        Authority::Ip(address) => {
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            (address, at(view, address)?)
+        }
+        Authority::Name { name, port } => {
+            let service = view.snapshot.service_by_host(name, &view.own.namespace);
+            let service = service.ok_or_else(|| Refused::Unknown(authority.to_string()))?;
+            let best = service
+                .addresses
+                .iter()
+                .find(|at| at.network == view.own.network);
+            let ip = best.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.address);
+            let target = Target::Service(Arc::clone(service));
+            (SocketAddr::new(ip, *port), target)
+        }
+    };
+    if !is_bound(view, &target) {
+        return Err(Refused::Unbound {
+            target: match &target {
+                Target::Service(service) => format!("service {}", service.key),
+                Target::Workload(workload) => format!("workload {}", workload.uid),
+            },
+            gateway: own.gateway.clone(),
+        });
+    }
+    if ports::is_proxys_own(address.port()) {
+        return Err(Refused::OwnPort(address));
+    }
+    let protocol = match &target {
+        Target::Service(service) => match service.port(address.port()) {
+            Some(map) => map.protocol,
+            None => {
+                return Err(Refused::UnknownPort {
+                    service: service.key.clone(),
+                    port: address.port(),
+                });
+            }
+        },
+        Target::Workload(workload) => protocol_of(view, workload, address.port()),
+    };
+    Ok(Destination {
+        address,
+        target,
+        protocol,
+    })
+}
+
+/// The service or workload at an address, in the order in which routes look them up.
+fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
+    let (snapshot, own, ip) = (&view.snapshot, &view.own, address.ip());
+    let exactly = snapshot.service_exactly(&own.namespace, &own.network, ip);
+    if let Some(service) = exactly {
+        return Ok(Target::Service(Arc::clone(service)));
+    }
+    if let Some(workload) = snapshot.workload(&own.network, ip) {
+        return Ok(Target::Workload(Arc::clone(workload)));
+    }
+    // One that only its own namespace may see, and those with ranges of addresses.
+    match snapshot.service(&own.network, ip) {
+        Some(service) => Ok(Target::Service(Arc::clone(service))),
+        None => Err(Refused::Unknown(address.to_string())),
+    }
+}
+
+/// Whether the control plane has traffic for the target pass this waypoint.
+fn is_bound(view: &View, target: &Target) -> bool {
+    let serves = |waypoint| view.snapshot.serves(waypoint, &view.own);
+    match target {
+        Target::Service(service) => {
+            service.waypoints().any(serves) || view.policies.binds_service(&service.key)
+        }
+        Target::Workload(workload) => {
+            workload.waypoint.as_ref().is_some_and(serves)
+                || view.policies.binds_workload(&workload.uid)
+        }
+    }
+}
+
+/// The protocol of a workload's port, as the first of its services that leads there says.
+fn protocol_of(view: &View, workload: &Workload, port: u16) -> PortProtocol {
+    let services = workload.services.keys();
+    let known = services.filter_map(|key| view.snapshot.service_by_key(key));
+    let mut maps = known.flat_map(|service| {
+        let leads_here = move |service_port: u16, target: u16| {
+            workload
+                .target_port(&service.key, service_port)
+                .unwrap_or(target)
+                == port
+        };
+        service
+            .ports
+            .iter()
+            .filter(move |map| leads_here(map.service, map.target))
+    });
+    maps.next()
+        .map_or(PortProtocol::Unknown, |map| map.protocol)
+}

@@ -1,0 +1,122 @@
+//! New byte streams to endpoints: on a pooled tunnel where the endpoint is in the mesh, else by TCP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lateen_hbone::{Authority, ConnectRequest, Forwarded, Lent, PoolKey, RetryBudget};
+use lateen_telemetry::Reporter;
+use lateen_tls::TlsStream;
+use lateen_types::Strng;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::hop::Hop;
+use super::state::Waypoint;
+use super::upstream::{UpstreamError, Wire};
+use crate::tunnels::{End, Guarded};
+
+/// What the endpoint's proxy is told about the origin of a stream. Only a relayed connection has one origin; a stream for
+/// requests carries those of many.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// The source workload's description.
+    pub(super) baggage: Option<Strng>,
+    /// The client's address, and the service that it addressed.
+    pub(super) forwarded: Option<Forwarded>,
+}
+
+/// Opens a byte stream to an endpoint.
+///
+/// # Errors
+/// See [`UpstreamError`]; no byte of a client was sent.
+pub(super) async fn open(
+    waypoint: &Waypoint,
+    hop: &Hop,
+    origin: Origin,
+) -> Result<Wire, UpstreamError> {
+    let limit = waypoint.timeouts.connect;
+    let Some(tunnel) = &hop.tunnel else {
+        return connect(hop.address, limit).await.map(Wire::Plain);
+    };
+    let key = PoolKey {
+        source: waypoint.own.identity.clone(),
+        destinations: Arc::clone(&tunnel.identities),
+        address: hop.address,
+        pod: waypoint.own.uid.clone(),
+    };
+    let request = ConnectRequest {
+        authority: match &tunnel.authority {
+            lateen_config::next_hop::Authority::Address(address) => Authority::from(*address),
+            lateen_config::next_hop::Authority::Host { hostname, port } => Authority::Name {
+                name: hostname.to_ascii_lowercase(),
+                port: *port,
+            },
+        },
+        baggage: origin.baggage,
+        forwarded: origin.forwarded,
+        traceparent: None,
+        network: None,
+    };
+    let budget = RetryBudget::default();
+    let dial = || dial(waypoint, &key);
+    let opened = waypoint.pool.connect(&key, &request, &budget, dial);
+    match timeout(2 * limit, opened).await {
+        Ok(Ok((stream, _))) => Ok(Wire::Tunnel(stream)),
+        Ok(Err(error)) => Err(UpstreamError::of(error, hop.address)),
+        Err(_) => Err(UpstreamError::Timeout(hop.address)),
+    }
+}
+
+async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, UpstreamError> {
+    let failed = |source| UpstreamError::Connect {
+        address,
+        source: Arc::new(source),
+    };
+    match timeout(limit, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => {
+            stream.set_nodelay(true).map_err(failed)?;
+            Ok(stream)
+        }
+        Ok(Err(error)) => Err(failed(error)),
+        Err(_) => Err(UpstreamError::Timeout(address)),
+    }
+}
+
+type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
+
+/// Opens a tunnel's connection, with the proxy's own identity.
+fn dial(
+    waypoint: &Waypoint,
+    key: &PoolKey,
+) -> impl Future<Output = Result<Proven, UpstreamError>> + 'static {
+    let (certificates, limit) = (waypoint.certificates.clone(), waypoint.timeouts.connect);
+    let (tunnels, key) = (waypoint.tunnels.clone(), key.clone());
+    let revocations = waypoint.revocations.clone();
+    let (metrics, budget) = (
+        Arc::clone(&waypoint.metrics),
+        waypoint.outbound.budget.clone(),
+    );
+    async move {
+        let credentials = certificates
+            .get(&key.source)
+            .await
+            .map_err(|error| UpstreamError::Identity(Arc::new(error)))?;
+        let stream = connect(key.address, limit).await?;
+        let handshake = lateen_tls::connect(&credentials, stream, &key.destinations);
+        let (stream, session) = match timeout(limit, handshake).await {
+            Ok(Ok(agreed)) => agreed,
+            Ok(Err(error)) => return Err(UpstreamError::Tls(Arc::new(error))),
+            Err(_) => return Err(UpstreamError::Timeout(key.address)),
+        };
+        metrics.tunnel_opened(Reporter::Source);
+        // Charged to the endpoint that the peer proved to be.
+        let budget = budget.between(session.peer().identity(), key.pod.as_str());
+        let io = tunnels.enter(stream, session, End::Outbound(key), &revocations);
+        Ok(Lent {
+            io,
+            budget,
+            below: Guarded::OUTER,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! The two messages of an exchange: the request goes up, the answer comes down, each as the other side has room for it.
+
+use std::future::{pending, poll_fn};
+
+use lateen_exchange::{Error, client, server};
+use lateen_http::{PeerKind, Refusal, WebSocketKey};
+
+use super::record::Record;
+
+/// What ended an exchange before it was complete.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The client, or its connection.
+    Client(Error),
+    /// The endpoint, or its connection.
+    Upstream(Error),
+    /// The endpoint's answer, which is invalid.
+    Answer(Refusal),
+}
+
+/// Keys of a WebSocket handshake.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Keys<'a> {
+    /// The key that the client sent.
+    pub(super) client: Option<&'a WebSocketKey>,
+    /// The key that the endpoint was sent.
+    pub(super) upstream: Option<&'a WebSocketKey>,
+}
+
+/// Moves an exchange until the answer is complete. `has_content` says whether content of the request may come. Returns
+/// whether the answer opens a tunnel.
+///
+/// The endpoint may answer a request that it does not read to its end; then the answer says how the exchange ends.
+///
+/// # Errors
+/// See [`Broken`].
+pub(super) async fn forward(
+    below: &server::Exchange,
+    above: &client::Exchange,
+    record: &Record,
+    keys: Keys<'_>,
+    has_content: bool,
+) -> Result<bool, Broken> {
+    tokio::select! {
+        biased;
+        answered = answer(below, above, record, keys) => answered,
+        error = poll_fn(|cx| below.poll_gone(cx)) => Err(Broken::Client(error)),
+        broken = upload(below, above, record, has_content) => Err(broken),
+    }
+}
+
+/// Moves the request's content. It ends only if the client breaks off: what ends the endpoint's side, its answer tells.
+async fn upload(
+    below: &server::Exchange,
+    above: &client::Exchange,
+    record: &Record,
+    has_content: bool,
+) -> Broken {
+    if has_content {
+        loop {
+            match below.data().await {
+                Ok(Some(bytes)) => {
+                    record.uploaded(&bytes);
+                    if above.send(bytes).await.is_err() {
+                        break;
+                    }
+                }
+                Ok(None) => {
+                    let _ = match below.trailers() {
+                        Some(trailers) => above.finish_with(&trailers),
+                        None => above.finish(),
+                    };
+                    break;
+                }
+                Err(error) => return Broken::Client(error),
+            }
+        }
+    }
+    pending().await
+}
+
+async fn answer(
+    below: &server::Exchange,
+    above: &client::Exchange,
+    record: &Record,
+    keys: Keys<'_>,
+) -> Result<bool, Broken> {
+    let head = loop {
+        let head = above.answer().await.map_err(Broken::Upstream)?;
+        let head = head
+            .canonical(keys.upstream, PeerKind::Mesh)
+            .map_err(Broken::Answer)?;
+        if !head.status().is_informational() || head.opens_tunnel() {
+            break head;
+        }
+        below.inform(&head).map_err(Broken::Client)?;
+    };
+    below.respond(&head, keys.client).map_err(Broken::Client)?;
+    record.answered(&head);
+    if head.opens_tunnel() {
+        return Ok(true);
+    }
+    while let Some(bytes) = above.data().await.map_err(Broken::Upstream)? {
+        record.downloaded(&bytes);
+        below.send(bytes).await.map_err(Broken::Client)?;
+    }
+    match above.trailers() {
+        Some(trailers) => {
+            record.trailers(&trailers);
+            below.finish_with(&trailers)
+        }
+        None => below.finish(),
+    }
+    .map_err(Broken::Client)?;
+    Ok(false)
+}

@@ -1,0 +1,102 @@
+//! Messages of a gRPC call, counted in its content: each has a flag and a length of four bytes before it.
+
+/// The bytes before a message.
+const PREFIX: u8 = 5;
+
+/// Counts the messages of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MessageCounter {
+    messages: u64,
+    /// Bytes of the prefix that have come.
+    prefix: u8,
+    /// The length as far as it has come.
+    length: u32,
+    /// Bytes of the message that are still to come.
+    left: u32,
+}
+
+impl MessageCounter {
+    /// Messages that have begun.
+    pub(super) fn messages(self) -> u64 {
+        self.messages
+    }
+
+    /// Takes the next bytes of the content.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+        while let Some((&first, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let skipped = bytes.len().min(self.left as usize);
+                self.left -= skipped as u32;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            if self.prefix > 0 {
+                self.length = self.length << 8 | u32::from(first);
+            }
+            self.prefix += 1;
+            bytes = rest;
+            if self.prefix == PREFIX {
+                self.messages += 1;
+                (self.left, self.length, self.prefix) = (self.length, 0, 0);
+            }
+        }
+    }
+}
+
+/// True for the content type of gRPC, with any encoding of messages behind it. gRPC-Web is another protocol.
+pub(super) fn is_grpc(content_type: &[u8]) -> bool {
+    content_type
+        .strip_prefix(b"application/grpc")
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// The number of a status, as it stands in `grpc-status`.
+pub(super) fn status(value: &[u8]) -> Option<u32> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn content_types_of_grpc_alone_count() {
+        for (text, is) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc; charset=x", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+        ] {
+            assert_eq!(is_grpc(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_counted_however_the_bytes_are_cut(
+            lengths in prop::collection::vec(0usize..300, 0..20),
+            step in 1usize..50,
+        ) {
+            let mut content = Vec::new();
+            for length in &lengths {
+                content.push(0);
+                content.extend((*length as u32).to_be_bytes());
+                content.extend(vec![7; *length]);
+            }
+            let mut counter = MessageCounter::default();
+            content.chunks(step).for_each(|piece| counter.feed(piece));
+            prop_assert_eq!(counter.messages(), lengths.len() as u64);
+            prop_assert_eq!(counter.left, 0);
+        }
+
+        #[test]
+        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut counter = MessageCounter::default();
+            counter.feed(&bytes);
+            prop_assert!(counter.messages() <= bytes.len() as u64);
+        }
+    }
+}

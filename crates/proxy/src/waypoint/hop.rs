@@ -1,0 +1,36 @@
+//! The place of an endpoint: an address, and the tunnel that leads there where the endpoint is in the mesh.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lateen_config::next_hop::Authority;
+use lateen_types::Identity;
+
+/// A place that bytes can be sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    /// The endpoint's address, or that of its tunnel port.
+    pub(super) address: SocketAddr,
+    /// The tunnel; `None`: plain TCP.
+    pub(super) tunnel: Option<TunnelHop>,
+}
+
+/// What a tunnel is asked for, and the identities of which its far end must prove one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TunnelHop {
+    pub(super) authority: Authority,
+    pub(super) identities: Arc<[Identity]>,
+}
+
+impl Hop {
+    /// The application's address, as far as it is one.
+    pub(super) fn application(&self) -> SocketAddr {
+        match &self.tunnel {
+            Some(TunnelHop {
+                authority: Authority::Address(address),
+                ..
+            }) => *address,
+            _ => self.address,
+        }
+    }
+}

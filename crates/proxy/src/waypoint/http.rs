@@ -1,0 +1,69 @@
+//! An HTTP connection inside a stream: its requests are polled in the connection's task.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use lateen_exchange::{Protocol, server};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::request;
+use super::session::Session;
+use super::slots::Slots;
+
+/// Rounds of one turn; then other connections have theirs.
+const ROUNDS: usize = 8;
+
+/// Serves a connection until it has ended and its last request has.
+///
+/// When the process drains, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its next answer: closed while
+/// it is idle, it would lose a request that is on its way.
+pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
+    session: Rc<Session>,
+    io: IO,
+    protocol: Protocol,
+) {
+    let mut connection = server::Connection::new(io, session.waypoint.server_config(protocol));
+    let mut requests = Slots::default();
+    let mut draining = pin!(session.waypoint.worker.draining());
+    let (mut is_draining, mut is_over) = (false, false);
+    poll_fn(|cx| {
+        if !is_draining && draining.as_mut().poll(cx).is_ready() {
+            is_draining = true;
+            if protocol == Protocol::Http2 || !requests.is_empty() {
+                connection.drain();
+            }
+        }
+        for _ in 0..ROUNDS {
+            let mut has_moved = false;
+            while !is_over {
+                match connection.poll_next(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(Some((head, exchange)))) => {
+                        has_moved = true;
+                        requests.push(request::serve(Rc::clone(&session), head, exchange));
+                        if is_draining {
+                            connection.drain();
+                        }
+                    }
+                    Poll::Ready(Ok(None)) => is_over = true,
+                    Poll::Ready(Err(error)) => {
+                        is_over = true;
+                        tracing::debug!(client = %session.tunnel.client, %error, "a connection of a client ended");
+                    }
+                }
+            }
+            has_moved |= requests.poll(cx);
+            if is_over && requests.is_empty() {
+                return Poll::Ready(());
+            }
+            if !has_moved {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

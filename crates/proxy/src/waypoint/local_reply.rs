@@ -1,0 +1,54 @@
+//! Answers that the proxy gives itself: a status with a sentence, or a status of gRPC to a client that speaks it.
+
+use bytes::Bytes;
+use lateen_exchange::{Error, server};
+use lateen_http::{Canonical, FieldName, FieldValue, Known, Length, Status};
+
+use super::head;
+
+/// Answers a request. `head` is its head, as far as there is one.
+///
+/// # Errors
+/// The client has left, or has been answered.
+pub(super) async fn reply(
+    below: &server::Exchange,
+    head: Option<&Canonical>,
+    status: Status,
+    text: &'static str,
+) -> Result<(), Error> {
+    if head.is_some_and(head::is_grpc) {
+        let fields = [
+            field(Known::ContentType, Bytes::from_static(b"application/grpc")),
+            field(
+                Known::GrpcStatus,
+                grpc_status(status.code()).to_string().into(),
+            ),
+            field(Known::GrpcMessage, Bytes::from_static(text.as_bytes())),
+        ];
+        below.reply(Status::OK, &fields, Length::Known(0))?;
+        return below.finish();
+    }
+    let fields = [field(Known::ContentType, Bytes::from_static(b"text/plain"))];
+    below.reply(status, &fields, Length::Known(text.len() as u64))?;
+    if !head.is_some_and(head::is_head) {
+        below.send(Bytes::from_static(text.as_bytes())).await?;
+    }
+    below.finish()
+}
+
+fn field(name: Known, value: Bytes) -> (FieldName, FieldValue) {
+    let value = FieldValue::new(value).expect("texts of this module have no control characters");
+    (name.into(), value)
+}
+
+/// The status of gRPC for a status of HTTP (gRPC's http-grpc-status-mapping).
+fn grpc_status(status: u16) -> u32 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502 | 503 | 504 => 14,
+        _ => 2,
+    }
+}

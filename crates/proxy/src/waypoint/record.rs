@@ -1,0 +1,324 @@
+//! The record of one request from its head to its end: counters with Istio's names, and a line of the access log.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lateen_config::Workload;
+use lateen_http::{Canonical, Fields, Known, RequestHead, ResponseHead, Trailers};
+use lateen_telemetry::{
+    Finished, GrpcStatus, Key, Labels, Protocol, Reporter, RequestFlags, ResponseFlags, Security,
+};
+use lateen_types::NamespacedName;
+
+use super::endpoint::Endpoint;
+use super::grpc::{self, MessageCounter};
+use super::head;
+use super::session::Session;
+use super::upstream::Upstream;
+use crate::describe;
+
+/// One request. Dropped, it is counted and logged; without an answer by then, the client has left.
+pub(super) struct Record {
+    session: Rc<Session>,
+    start: Instant,
+    head: OnceCell<Canonical>,
+    served: RefCell<Option<Served>>,
+    status: Cell<u16>,
+    flags: Cell<RequestFlags>,
+    /// The answer's head was sent.
+    answered: Cell<Option<Duration>>,
+    /// The request was given to this many connections.
+    attempts: Cell<u32>,
+    /// Content of the request was taken from the client.
+    is_begun: Cell<bool>,
+    request_bytes: Cell<u64>,
+    response_bytes: Cell<u64>,
+    grpc: Cell<Option<Grpc>>,
+    grpc_status: Cell<Option<u32>>,
+    /// Why the request was not served, and the policy that decided.
+    reason: RefCell<Option<(String, Option<NamespacedName>)>>,
+}
+
+/// The endpoint of the last attempt.
+struct Served {
+    upstream: Rc<Upstream>,
+    workload: Option<Arc<Workload>>,
+    address: SocketAddr,
+}
+
+/// Messages of a call in both directions.
+#[derive(Clone, Copy, Default)]
+struct Grpc {
+    request: MessageCounter,
+    response: MessageCounter,
+}
+
+impl Record {
+    /// The record of a request that begins now.
+    pub(super) fn new(session: &Rc<Session>) -> Self {
+        Self {
+            session: Rc::clone(session),
+            start: Instant::now(),
+            head: OnceCell::new(),
+            served: RefCell::new(None),
+            status: Cell::new(0),
+            flags: Cell::new(RequestFlags::DownstreamConnectionTermination),
+            answered: Cell::new(None),
+            attempts: Cell::new(0),
+            is_begun: Cell::new(false),
+            request_bytes: Cell::new(0),
+            response_bytes: Cell::new(0),
+            grpc: Cell::new(None),
+            grpc_status: Cell::new(None),
+            reason: RefCell::new(None),
+        }
+    }
+
+    /// Notes the head, and returns it.
+    pub(super) fn head(&self, head: Canonical) -> &Canonical {
+        let line = match &head {
+            Canonical::Request(head) => head.method().as_bytes().len() + head.path().target().len(),
+            Canonical::Connect(_) => "CONNECT".len(),
+        };
+        add(
+            &self.request_bytes,
+            line + head::authority(&head).as_bytes().len(),
+        );
+        add(&self.request_bytes, weight(head::fields(&head)));
+        if head::is_grpc(&head) {
+            self.grpc.set(Some(Grpc::default()));
+        }
+        self.head.get_or_init(|| head)
+    }
+
+    /// The head, if it was noted.
+    pub(super) fn noted(&self) -> Option<&Canonical> {
+        self.head.get()
+    }
+
+    /// Notes an attempt at an endpoint.
+    pub(super) fn attempt(&self, upstream: &Rc<Upstream>, endpoint: &Endpoint) {
+        self.attempts.set(self.attempts.get() + 1);
+        self.served.replace(Some(Served {
+            upstream: Rc::clone(upstream),
+            workload: endpoint.workload.clone(),
+            address: endpoint.hop.application(),
+        }));
+    }
+
+    /// Connections that the request was given to, or that could not be opened.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.get()
+    }
+
+    /// Notes content of the request.
+    pub(super) fn uploaded(&self, bytes: &[u8]) {
+        self.is_begun.set(true);
+        add(&self.request_bytes, bytes.len());
+        if let Some(mut grpc) = self.grpc.get() {
+            grpc.request.feed(bytes);
+            self.grpc.set(Some(grpc));
+        }
+    }
+
+    /// True once content of the request was taken: it cannot be sent again.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.get()
+    }
+
+    /// Notes the head of an upstream's final answer.
+    pub(super) fn answered(&self, head: &ResponseHead) {
+        self.answered_with(head.status().code());
+        add(&self.response_bytes, weight(head.fields()));
+        self.note_grpc_status(head.fields());
+    }
+
+    /// Notes the status of an answer.
+    pub(super) fn answered_with(&self, status: u16) {
+        self.status.set(status);
+        self.answered.set(Some(self.start.elapsed()));
+    }
+
+    /// True once the answer's head was sent.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.get().is_some()
+    }
+
+    /// Notes content of the answer.
+    pub(super) fn downloaded(&self, bytes: &[u8]) {
+        add(&self.response_bytes, bytes.len());
+        if let Some(mut grpc) = self.grpc.get() {
+            grpc.response.feed(bytes);
+            self.grpc.set(Some(grpc));
+        }
+    }
+
+    /// Notes bytes of a tunnel in both directions.
+    pub(super) fn relayed(&self, up: usize, down: usize) {
+        add(&self.request_bytes, up);
+        add(&self.response_bytes, down);
+    }
+
+    /// Notes the trailers of the answer.
+    pub(super) fn trailers(&self, trailers: &Trailers) {
+        add(&self.response_bytes, weight(trailers.fields()));
+        self.note_grpc_status(trailers.fields());
+    }
+
+    fn note_grpc_status(&self, fields: &Fields) {
+        let status = fields.get(Known::GrpcStatus).and_then(grpc::status);
+        if status.is_some() {
+            self.grpc_status.set(status);
+        }
+    }
+
+    /// Notes that the answer is complete.
+    pub(super) fn complete(&self) {
+        self.flags.set(RequestFlags::None);
+    }
+
+    /// Notes why the request was not served, or not to its end.
+    pub(super) fn fail(&self, flags: RequestFlags, reason: String) {
+        self.flags.set(flags);
+        self.reason.replace(Some((reason, None)));
+    }
+
+    /// Notes the refusal of a policy.
+    pub(super) fn deny(&self, policy: Option<NamespacedName>, reason: String) {
+        self.flags.set(RequestFlags::None);
+        self.reason.replace(Some((reason, policy)));
+    }
+
+    /// The labels of the series that the request is counted in.
+    fn labels(&self, served: Option<&Served>) -> Labels {
+        let workload = served.and_then(|served| served.workload.as_ref());
+        let session = &self.session;
+        Labels {
+            reporter: Reporter::Waypoint,
+            source: session.source.clone(),
+            service: session
+                .destination
+                .target
+                .service()
+                .map(|service| describe::service(service)),
+            destination: workload
+                .map(|workload| describe::party(workload, Some(workload.identity.clone())))
+                .unwrap_or_default(),
+            flags: ResponseFlags::None,
+            security: Security::MutualTls,
+        }
+    }
+
+    fn count(&self, duration: Duration) {
+        let served = self.served.borrow();
+        let served = served.as_ref();
+        let key = Key {
+            route: self.session.service_number,
+            destination: served.map_or(0, |served| served.upstream.number()),
+            source: self.session.source_number,
+        };
+        let mut cells = self.session.waypoint.cells.borrow_mut();
+        let cell = cells.cell(key, || self.labels(served));
+        let grpc = self.grpc.get();
+        let messages = grpc.unwrap_or_default();
+        cell.finish(&Finished {
+            protocol: match grpc {
+                Some(_) => Protocol::Grpc,
+                None => Protocol::Http,
+            },
+            code: self.status.get(),
+            grpc_status: grpc.and(self.grpc_status.get()).map(GrpcStatus::new),
+            flags: self.flags.get(),
+            duration,
+            request_bytes: self.request_bytes.get(),
+            response_bytes: self.response_bytes.get(),
+            request_messages: messages.request.messages(),
+            response_messages: messages.response.messages(),
+        });
+    }
+
+    /// Writes the line of the access log. Nothing is spelled out unless the line is wanted.
+    fn log(&self, duration: Duration) {
+        if !tracing::event_enabled!(target: "access", tracing::Level::INFO) {
+            return;
+        }
+        let session = &self.session;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (method, path, authority, id) = match self.head.get() {
+            Some(Canonical::Request(head)) => (
+                text(head.method().as_bytes()),
+                text(head.path().target()),
+                text(head.authority().as_bytes()),
+                request_id(head).map(text),
+            ),
+            Some(Canonical::Connect(head)) => {
+                let authority = text(head.authority().as_bytes());
+                ("CONNECT".to_owned(), "-".to_owned(), authority, None)
+            }
+            None => ("-".to_owned(), "-".to_owned(), "-".to_owned(), None),
+        };
+        let served = self.served.borrow();
+        let served = served.as_ref();
+        let reason = self.reason.borrow();
+        let (reason, policy) = match &*reason {
+            Some((reason, policy)) => (Some(reason.as_str()), policy.as_ref()),
+            None => (None, None),
+        };
+        tracing::info!(
+            target: "access",
+            {
+            src.addr = %session.tunnel.client,
+            src.workload = session.source_name.as_deref(),
+            src.namespace = session.source.namespace.as_deref(),
+            src.identity = %session.tunnel.peer.identity(),
+            dst.addr = served.map(|served| tracing::field::display(served.address)),
+            dst.service = session.destination.target.service().map(|service| &*service.hostname),
+            dst.workload = served.and_then(|served| Some(&*served.workload.as_ref()?.name)),
+            dst.asked = %session.destination.address,
+            direction = "inbound",
+            method,
+            path,
+            authority,
+            request_id = id,
+            status = self.status.get(),
+            flags = self.flags.get().as_str(),
+            grpc_status = self.grpc_status.get(),
+            policy = policy.map(tracing::field::display),
+            attempts = self.attempts.get(),
+            bytes_recv = self.request_bytes.get(),
+            bytes_sent = self.response_bytes.get(),
+            duration = %format_args!("{}us", duration.as_micros()),
+            first_byte = self.answered.get().map(|first| tracing::field::display(format!("{}us", first.as_micros()))),
+            error = reason,
+            },
+            "request complete"
+        );
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let duration = self.start.elapsed();
+        self.count(duration);
+        self.log(duration);
+    }
+}
+
+fn request_id(head: &RequestHead) -> Option<&[u8]> {
+    head.fields().get(Known::XRequestId)
+}
+
+fn add(cell: &Cell<u64>, bytes: usize) {
+    cell.set(cell.get() + bytes as u64);
+}
+
+/// The bytes of fields as lines of HTTP/1, which Istio's byte counters come close to.
+fn weight(fields: &Fields) -> usize {
+    fields
+        .iter()
+        .map(|field| field.name().len() + field.value().len() + ": \r\n".len())
+        .sum()
+}

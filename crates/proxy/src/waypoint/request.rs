@@ -1,0 +1,442 @@
+//! One request: make it canonical, judge it, choose an endpoint, send it, answer it, tell of it.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lateen_config::PortProtocol;
+use lateen_exchange::{ConnectionError, Error, Protocol, client, server};
+use lateen_h2::Code;
+use lateen_http::{
+    Canonical, FieldValue, FramedRequest, Rules, Status, Trust, Version, WebSocketKey,
+};
+use lateen_telemetry::RequestFlags;
+
+use super::choose::{NoEndpoint, Tried, choose};
+use super::dial::{Origin, open};
+use super::endpoint::Endpoint;
+use super::forward::{Broken, Keys, forward};
+use super::head;
+use super::local_reply::reply;
+use super::policy::Verdict;
+use super::record::Record;
+use super::session::Session;
+use super::switched;
+use super::upstream::{Lease, UpstreamError};
+
+/// Connections that a request is given to, at most: Istio's two repeats.
+const ATTEMPTS: u32 = 3;
+
+/// An answer of our own.
+struct Answer {
+    status: Status,
+    text: &'static str,
+}
+
+const fn status(code: u16) -> Status {
+    match Status::new(code) {
+        Some(status) => status,
+        None => panic!("the code has three digits"),
+    }
+}
+
+const UNAUTHENTICATED: Answer = Answer {
+    status: status(401),
+    text: "Jwt verification fails",
+};
+const DENIED: Answer = Answer {
+    status: status(403),
+    text: "RBAC: access denied",
+};
+const NO_UPSTREAM: Answer = Answer {
+    status: status(503),
+    text: "no healthy upstream",
+};
+const NOT_CONNECTED: Answer = Answer {
+    status: status(503),
+    text: "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure",
+};
+const DISCONNECTED: Answer = Answer {
+    status: status(503),
+    text: "upstream connect error or disconnect/reset before headers. reset reason: connection termination",
+};
+const INVALID: Answer = Answer {
+    status: status(502),
+    text: "upstream connect error or disconnect/reset before headers. reset reason: protocol error",
+};
+
+/// How an attempt ended.
+enum Outcome {
+    /// The exchange is over, well or not.
+    Over,
+    /// The request may be given to another connection; otherwise this is the answer.
+    Again(Answer, RequestFlags, String),
+    /// This is the answer.
+    Fail(Answer, RequestFlags, String),
+}
+
+/// Serves a request to its end.
+pub(super) async fn serve(session: Rc<Session>, request: FramedRequest, below: server::Exchange) {
+    let record = Record::new(&session);
+    if let Err(answer) = admit(&session, request, &record).await {
+        return give(&below, &record, answer).await;
+    }
+    send(&session, below, &record).await;
+}
+
+/// Makes a request canonical and asks the policies. The record has its head from then on.
+async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Result<(), Answer> {
+    let Some(view) = session.waypoint.view().await else {
+        let reason = "the control plane has sent no configuration".to_owned();
+        record.fail(RequestFlags::NoHealthyUpstream, reason);
+        return Err(NO_UPSTREAM);
+    };
+    let rules = Rules {
+        path: view.policies.path_rules(),
+        trust: Trust::waypoint(),
+    };
+    let mut id = || request_id(session);
+    let head = match request.canonical(&rules, &session.downstream, &mut id) {
+        Ok(head) => record.head(head),
+        Err(refusal) => {
+            let flags = RequestFlags::DownstreamProtocolError;
+            record.fail(flags, refusal.to_string());
+            return Err(Answer {
+                status: refusal.status(),
+                text: "",
+            });
+        }
+    };
+    match view.policies.judge(head) {
+        Verdict::Admitted => Ok(()),
+        Verdict::Denied { policy, reason } => {
+            record.deny(policy, reason);
+            Err(DENIED)
+        }
+        Verdict::TokenRefused { policy } => {
+            let reason = "tokens are not verified yet, so that none is believed".to_owned();
+            record.deny(Some(policy), reason);
+            Err(UNAUTHENTICATED)
+        }
+    }
+}
+
+/// Gives the request to endpoints until one answers it.
+async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
+    let Some(head) = record.noted() else {
+        return;
+    };
+    let protocol = upstream_protocol(session, head);
+    let mut tried = Tried::default();
+    let mut below = Some(below);
+    // The failure of the last attempt, should there be no other.
+    let mut last: Option<(Answer, RequestFlags, String)> = None;
+    let (answer, flags, reason) = loop {
+        let endpoint = match endpoint(session, &tried, protocol).await {
+            Ok(endpoint) => endpoint,
+            Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
+        };
+        let attempt = Attempt {
+            session,
+            head,
+            record,
+            protocol,
+        };
+        match attempt.run(&mut below, endpoint, &mut tried).await {
+            Outcome::Over => return,
+            Outcome::Fail(answer, flags, reason) => break (answer, flags, reason),
+            Outcome::Again(answer, flags, reason) => {
+                if record.attempts() >= ATTEMPTS {
+                    let flags = RequestFlags::UpstreamRetryLimitExceeded;
+                    break (answer, flags, reason);
+                }
+                tracing::debug!(%reason, "giving a request to another connection");
+                last = Some((answer, flags, reason));
+            }
+        }
+    };
+    record.fail(flags, reason);
+    if let Some(below) = &below {
+        give(below, record, answer).await;
+    }
+}
+
+/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts.
+async fn endpoint(
+    session: &Session,
+    tried: &Tried,
+    protocol: Protocol,
+) -> Result<Endpoint, NoEndpoint> {
+    let view = session.waypoint.view().await;
+    let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
+    choose(session, &view, tried, Some(protocol)).await
+}
+
+fn nowhere(why: &NoEndpoint) -> (Answer, RequestFlags, String) {
+    let flags = match why {
+        NoEndpoint::Gone(_) => RequestFlags::NoRoute,
+        _ => RequestFlags::NoHealthyUpstream,
+    };
+    (NO_UPSTREAM, flags, why.to_string())
+}
+
+/// One attempt at a request.
+struct Attempt<'a> {
+    session: &'a Rc<Session>,
+    head: &'a Canonical,
+    record: &'a Record,
+    protocol: Protocol,
+}
+
+impl Attempt<'_> {
+    /// Gives the request to one connection of an endpoint. An exchange that becomes a tunnel is taken out of `below`.
+    async fn run(
+        self,
+        below: &mut Option<server::Exchange>,
+        endpoint: Endpoint,
+        tried: &mut Tried,
+    ) -> Outcome {
+        let Self {
+            session,
+            head,
+            record,
+            protocol,
+        } = self;
+        let Some(client) = below.as_ref() else {
+            return Outcome::Over;
+        };
+        let waypoint = &session.waypoint;
+        let upstream = waypoint
+            .upstreams
+            .get(&endpoint.hop, protocol, || waypoint.numbers.next());
+        let _occupied = upstream.occupy();
+        record.attempt(&upstream, &endpoint);
+        let connect = || {
+            let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
+            async move { open(&waypoint, &hop, Origin::default()).await }
+        };
+        let lease = tokio::select! {
+            biased;
+            lease = upstream.lease(|| waypoint.client_config(protocol), connect) => lease,
+            error = poll_fn(|cx| client.poll_gone(cx)) => return left(record, &error),
+        };
+        let mut lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => {
+                tried.add(&endpoint);
+                return unopened(&error);
+            }
+        };
+        let fresh = websocket_key(session, head, &lease);
+        let above = match request(&lease, head, fresh.as_ref()) {
+            Ok(above) => above,
+            Err(error) => return refused(&error),
+        };
+        let own = head::websocket_key(head);
+        let keys = Keys {
+            client: own,
+            upstream: fresh.as_ref().or(own).filter(|_| lease.is_http1()),
+        };
+        let moving = forward(client, &above, record, keys, head::has_content(head));
+        match lease.drive(moving).await {
+            Ok(false) => {
+                record.complete();
+                drop(above);
+                lease.give_back();
+                Outcome::Over
+            }
+            Ok(true) => {
+                if let Some(client) = below.take() {
+                    switch(lease, client, above, record).await;
+                }
+                Outcome::Over
+            }
+            Err(Broken::Client(error)) => left(record, &error),
+            Err(Broken::Answer(refusal)) => {
+                let failure = Failure {
+                    answer: INVALID,
+                    flags: RequestFlags::UpstreamProtocolError,
+                    reason: format!("the endpoint's answer is invalid: {refusal}"),
+                    code: Code::INTERNAL_ERROR,
+                    may_repeat: false,
+                };
+                broken(record, client, failure)
+            }
+            Err(Broken::Upstream(error)) => {
+                // A connection that ended with the request says nothing about its endpoint, unless it was new.
+                if !lease.is_reused() || !lease.handle().is_closed() {
+                    tried.add(&endpoint);
+                }
+                broken(record, client, Failure::of(&error, head, lease.is_reused()))
+            }
+        }
+    }
+}
+
+/// An exchange that an endpoint has broken off.
+struct Failure {
+    answer: Answer,
+    flags: RequestFlags,
+    reason: String,
+    /// The code for a client that was answered in part.
+    code: Code,
+    /// Nobody has processed the request, or it may be processed twice.
+    may_repeat: bool,
+}
+
+impl Failure {
+    fn of(error: &Error, head: &Canonical, is_reused: bool) -> Self {
+        let flags = match error {
+            Error::Reset(_) | Error::Unprocessed => RequestFlags::UpstreamRemoteReset,
+            Error::Stream(_)
+            | Error::Answer(_)
+            | Error::Connection(ConnectionError::Http1(_) | ConnectionError::Http2(_)) => {
+                RequestFlags::UpstreamProtocolError
+            }
+            _ => RequestFlags::UpstreamConnectionTermination,
+        };
+        let code = match error {
+            Error::Reset(code) => *code,
+            _ => Code::INTERNAL_ERROR,
+        };
+        // An idle connection may have been closed while the request was on its way.
+        let was_lost =
+            matches!(error, Error::Connection(_)) && is_reused && head::is_idempotent(head);
+        Self {
+            answer: match flags {
+                RequestFlags::UpstreamProtocolError => INVALID,
+                _ => DISCONNECTED,
+            },
+            flags,
+            reason: error.to_string(),
+            code,
+            may_repeat: error.is_unprocessed() || was_lost,
+        }
+    }
+}
+
+/// Ends an exchange that the endpoint has broken off: by another attempt, by an answer, or by a reset of a client that was
+/// answered in part.
+fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outcome {
+    let Failure {
+        answer,
+        flags,
+        reason,
+        code,
+        may_repeat,
+    } = failure;
+    if record.is_answered() {
+        record.fail(flags, reason);
+        client.reset(code);
+        return Outcome::Over;
+    }
+    match may_repeat && !record.is_begun() {
+        true => Outcome::Again(answer, flags, reason),
+        false => Outcome::Fail(answer, flags, reason),
+    }
+}
+
+/// The client has left.
+fn left(record: &Record, error: &Error) -> Outcome {
+    let flags = RequestFlags::DownstreamConnectionTermination;
+    record.fail(flags, error.to_string());
+    Outcome::Over
+}
+
+/// There is no connection to the endpoint.
+fn unopened(error: &UpstreamError) -> Outcome {
+    let flags = RequestFlags::UpstreamConnectionFailure;
+    match error.blames_endpoint() {
+        true => Outcome::Again(NOT_CONNECTED, flags, error.to_string()),
+        false => Outcome::Fail(NOT_CONNECTED, flags, error.to_string()),
+    }
+}
+
+/// The connection did not take the request; nothing was sent.
+fn refused(error: &Error) -> Outcome {
+    let flags = RequestFlags::UpstreamConnectionFailure;
+    match error.is_unprocessed() {
+        true => Outcome::Again(NOT_CONNECTED, flags, error.to_string()),
+        false => Outcome::Fail(INVALID, flags, error.to_string()),
+    }
+}
+
+/// Relays behind an accepted upgrade or CONNECT.
+async fn switch(
+    mut lease: Lease,
+    client: server::Exchange,
+    above: client::Exchange,
+    record: &Record,
+) {
+    let (Ok(client), Ok(above)) = (client.into_tunnel(), above.into_tunnel()) else {
+        let reason = "the connection ended with the answer that opens a tunnel".to_owned();
+        return record.fail(RequestFlags::UpstreamConnectionTermination, reason);
+    };
+    let relaying = switched::relay(client, above, |up, down| record.relayed(up, down));
+    match lease.drive(relaying).await {
+        Ok(()) => record.complete(),
+        Err(error) => record.fail(
+            RequestFlags::UpstreamConnectionTermination,
+            error.to_string(),
+        ),
+    }
+}
+
+/// Answers the request ourselves.
+async fn give(below: &server::Exchange, record: &Record, answer: Answer) {
+    record.answered_with(answer.status.code());
+    if let Err(error) = reply(below, record.noted(), answer.status, answer.text).await {
+        tracing::debug!(%error, "a client left before its answer");
+    }
+}
+
+/// The protocol that the endpoint is spoken to in: what the port's owner names, else what the client speaks. Istio calls
+/// the second waypoint-auto-http2. A WebSocket goes over HTTP/1, which every server of WebSockets speaks.
+fn upstream_protocol(session: &Session, head: &Canonical) -> Protocol {
+    let is_http2 = match session.destination.protocol {
+        _ if head::is_upgrade(head) => false,
+        PortProtocol::Http2 | PortProtocol::Grpc => true,
+        _ => head::version(head) == Version::Http2,
+    };
+    match is_http2 {
+        true => Protocol::Http2,
+        false => Protocol::Http1,
+    }
+}
+
+fn request(
+    lease: &Lease,
+    head: &Canonical,
+    key: Option<&WebSocketKey>,
+) -> Result<client::Exchange, Error> {
+    match head {
+        Canonical::Request(head) => lease.handle().request(head, key),
+        Canonical::Connect(head) => lease.handle().connect(head),
+    }
+}
+
+/// A key for an endpoint that speaks HTTP/1 where the client, over HTTP/2, sent none.
+fn websocket_key(session: &Session, head: &Canonical, lease: &Lease) -> Option<WebSocketKey> {
+    let has_none = head::is_upgrade(head) && head::websocket_key(head).is_none();
+    (has_none && lease.is_http1()).then(|| WebSocketKey::of(random(session).to_be_bytes()))
+}
+
+/// A value for `x-request-id`: a random UUID (RFC 9562 §5.4).
+fn request_id(session: &Session) -> FieldValue {
+    let bits = random(session);
+    let bits = bits & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
+    let text = format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        bits >> 96,
+        bits >> 80 & 0xffff,
+        bits >> 64 & 0xffff,
+        bits >> 48 & 0xffff,
+        bits & 0xffff_ffff_ffff,
+    );
+    FieldValue::new(Bytes::from(text)).expect("digits and hyphens are visible")
+}
+
+fn random(session: &Session) -> u128 {
+    let half = || u128::from(session.waypoint.worker.random_below(u64::MAX));
+    half() << 64 | half()
+}

@@ -1,0 +1,84 @@
+//! Facts of one stream of a tunnel, which hold for all of its requests: the peer, the source, and the destination.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use lateen_hbone::{Baggage, Forwarded};
+use lateen_http::{Downstream, PeerKind, Scheme};
+use lateen_telemetry::Party;
+use lateen_types::{Strng, VerifiedPeer};
+
+use super::destination::{Destination, Target};
+use super::state::Waypoint;
+use super::view::View;
+use crate::describe;
+
+/// A peer that opened a tunnel.
+#[derive(Clone, Debug)]
+pub(super) struct TunnelPeer {
+    /// The identity that it proved.
+    pub(super) peer: VerifiedPeer,
+    /// Its address: that of the source workload, whose proxy dials from there.
+    pub(super) client: SocketAddr,
+    /// The address that it dialled.
+    pub(super) local: SocketAddr,
+}
+
+/// One stream.
+pub(super) struct Session {
+    pub(super) waypoint: Rc<Waypoint>,
+    pub(super) tunnel: Rc<TunnelPeer>,
+    pub(super) destination: Destination,
+    /// The source, for counters and logs.
+    pub(super) source: Party,
+    pub(super) source_name: Option<Strng>,
+    /// The numbers of source and service, by which counters are found.
+    pub(super) source_number: u32,
+    pub(super) service_number: u32,
+    /// What header trust goes by.
+    pub(super) downstream: Downstream,
+    /// What the source's proxy says about the connection. Relayed connections carry it on.
+    pub(super) baggage: Option<Baggage>,
+    pub(super) forwarded: Option<Forwarded>,
+}
+
+impl Session {
+    /// The facts of a stream to a destination.
+    pub(super) fn new(
+        waypoint: &Rc<Waypoint>,
+        tunnel: &Rc<TunnelPeer>,
+        view: &View,
+        destination: Destination,
+        (baggage, forwarded): (Option<Baggage>, Option<Forwarded>),
+    ) -> Self {
+        let TunnelPeer { peer, client, .. } = &**tunnel;
+        let named = view.snapshot.workload(&waypoint.network, client.ip());
+        // An address may be another's by now; the identity is proven.
+        let named = named.filter(|workload| workload.identity == *peer.identity());
+        let identity = Some(peer.identity().clone());
+        let source = match named {
+            Some(workload) => describe::party(workload, identity),
+            None => {
+                let claims = waypoint.metrics.claims();
+                claims.admit(describe::claimed(baggage.as_ref(), identity))
+            }
+        };
+        let source_name = named.and_then(|workload| describe::some(&workload.name));
+        let service_number = match &destination.target {
+            Target::Service(service) => waypoint.numbers.service(&service.key),
+            Target::Workload(_) => 0,
+        };
+        Self {
+            source_number: waypoint.numbers.party(&source),
+            service_number,
+            source_name: source_name.or_else(|| source.canonical_service.clone()),
+            source,
+            downstream: Downstream::new(PeerKind::Mesh, *client, Scheme::Http),
+            waypoint: Rc::clone(waypoint),
+            tunnel: Rc::clone(tunnel),
+            destination,
+            baggage,
+            forwarded,
+        }
+    }
+}

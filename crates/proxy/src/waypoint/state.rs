@@ -1,0 +1,220 @@
+//! The waypoint role's state on one worker: certificates, tunnels, upstreams, counters, and the limits that all
+//! connections share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lateen_exchange::{Config, Protocol, Timeouts as HttpTimeouts};
+use lateen_hbone::{CloseReason, Pool};
+use lateen_identity::Manager;
+use lateen_runtime::Worker;
+use lateen_telemetry::{Cells, Metrics, Reporter};
+use lateen_tls::Revocations;
+use lateen_types::Strng;
+use tokio::sync::Notify;
+
+use super::names::Names;
+use super::numbers::Numbers;
+use super::own::Own;
+use super::turns::{Peer, Turns};
+use super::upstream::{UpstreamError, Upstreams};
+use super::view::View;
+use crate::tunnels::Tunnels;
+
+/// The protocols, in the order of their parameters.
+const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
+/// The time after which a client's connection without a request ends: Istio's.
+const CLIENT_IDLE: Duration = Duration::from_secs(3600);
+
+/// The time after which a connection to an endpoint without a request ends.
+const UPSTREAM_IDLE: Duration = Duration::from_secs(300);
+
+/// How often time-outs of connections are checked: each check wakes the connection.
+const CHECK: Duration = Duration::from_secs(5);
+
+/// How long something is waited for before it is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For the control plane to name the waypoint's own workload.
+    pub workload: Duration,
+    /// For a peer's handshake.
+    pub handshake: Duration,
+    /// For an upstream's connection, with its handshake.
+    pub connect: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            workload: Duration::from_secs(5),
+            handshake: Duration::from_secs(10),
+            // Istio's connectTimeout.
+            connect: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Settings and shared state of the waypoint role on one worker.
+pub struct WaypointConfig {
+    /// The pod and its Gateway.
+    pub own: Own,
+    /// Certificates.
+    pub certificates: Manager,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Certificates that are revoked.
+    pub revocations: Revocations,
+    /// The network of this proxy.
+    pub network: Strng,
+    /// Settings of tunnels that the proxy opens.
+    pub client: lateen_hbone::Settings,
+    /// Settings of tunnels that it accepts.
+    pub server: lateen_hbone::Settings,
+    /// Streams of one tunnel that it opens.
+    pub streams_per_tunnel: usize,
+    /// When something is given up.
+    pub timeouts: Timeouts,
+    /// When a relayed connection that stands still is ended.
+    pub limits: lateen_relay::Limits,
+}
+
+/// The waypoint role on one worker.
+pub struct Waypoint {
+    /// The worker that serves this role.
+    pub(super) worker: Rc<Worker<Peer>>,
+    pub(super) own: Own,
+    pub(super) certificates: Manager,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) revocations: Revocations,
+    pub(super) network: Strng,
+    /// Settings of tunnels that are accepted.
+    pub(super) inbound: lateen_hbone::Settings,
+    /// Settings of tunnels to endpoints.
+    pub(super) outbound: lateen_hbone::Settings,
+    /// Tunnels to endpoints.
+    pub(super) pool: Pool<UpstreamError>,
+    /// The tunnels of both directions, with the certificates that they were opened by.
+    pub(super) tunnels: Tunnels,
+    pub(super) timeouts: Timeouts,
+    pub(super) limits: lateen_relay::Limits,
+    /// Connections to endpoints.
+    pub(super) upstreams: Upstreams,
+    /// Addresses of hostnames.
+    pub(super) names: Names,
+    /// The worker's time by identity.
+    pub(super) turns: Turns,
+    /// Counters of requests that are at hand.
+    pub(super) cells: RefCell<Cells>,
+    /// Numbers of sources and services, for counters.
+    pub(super) numbers: Numbers,
+    /// The configuration in force, as this role reads it.
+    pub(super) view: RefCell<Option<Rc<View>>>,
+    /// Parameters of clients' connections and of connections to endpoints: HTTP/1 and HTTP/2 of each.
+    server: [Config; 2],
+    client: [Config; 2],
+    /// Everything that is left ends.
+    is_cut: Cell<bool>,
+    cut: Notify,
+}
+
+impl Waypoint {
+    pub(super) fn new(config: WaypointConfig, worker: Rc<Worker<Peer>>) -> Self {
+        let WaypointConfig {
+            own,
+            certificates,
+            metrics,
+            revocations,
+            network,
+            client,
+            server,
+            streams_per_tunnel,
+            timeouts,
+            limits,
+        } = config;
+        let pool = Pool::new(client.clone(), streams_per_tunnel);
+        let counted = Arc::clone(&metrics);
+        pool.on_close(move |key, reason| {
+            counted.tunnel_closed(Reporter::Source, reason.as_str());
+            if let CloseReason::Abuse(_) = reason {
+                let word = reason.as_str();
+                tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
+            }
+        });
+        Self {
+            turns: Turns::new(Rc::clone(&worker)),
+            worker,
+            own,
+            certificates,
+            cells: RefCell::new(Cells::new(Arc::clone(metrics.requests()))),
+            metrics,
+            revocations,
+            network,
+            inbound: server,
+            outbound: client,
+            pool,
+            tunnels: Tunnels::default(),
+            timeouts,
+            limits,
+            upstreams: Upstreams::default(),
+            names: Names::default(),
+            numbers: Numbers::default(),
+            view: RefCell::new(None),
+            server: PROTOCOLS.map(|protocol| parameters(protocol, CLIENT_IDLE)),
+            client: PROTOCOLS.map(|protocol| parameters(protocol, UPSTREAM_IDLE)),
+            is_cut: Cell::new(false),
+            cut: Notify::new(),
+        }
+    }
+
+    /// Parameters of a client's connection.
+    pub(super) fn server_config(&self, protocol: Protocol) -> Config {
+        self.server[usize::from(protocol == Protocol::Http2)].clone()
+    }
+
+    /// Parameters of a connection to an endpoint.
+    pub(super) fn client_config(&self, protocol: Protocol) -> Config {
+        self.client[usize::from(protocol == Protocol::Http2)].clone()
+    }
+
+    /// The configuration in force. Waits up to [`Timeouts::workload`] for one that names the proxy's own workload.
+    pub(super) async fn view(&self) -> Option<Rc<View>> {
+        let look = |_| self.view.borrow().clone();
+        self.worker.find(self.timeouts.workload, look).await
+    }
+
+    /// Ends everything that is left.
+    pub(super) fn cut(&self) {
+        self.is_cut.set(true);
+        self.cut.notify_waiters();
+    }
+
+    /// Resolves when everything that is left is to end.
+    pub(super) async fn is_cut(&self) {
+        loop {
+            let told = self.cut.notified();
+            if self.is_cut.get() {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+/// Parameters of connections that end after an idle time.
+///
+/// The tunnels below find out by PINGs whether their peers are there. Connections inside send none: servers of gRPC take PINGs
+/// without requests for abuse.
+fn parameters(protocol: Protocol, idle: Duration) -> Config {
+    Config {
+        timeouts: Some(HttpTimeouts {
+            check_interval: CHECK,
+            idle: Some(idle),
+            ping_after: Duration::MAX / 2,
+            ..HttpTimeouts::default()
+        }),
+        ..Config::new(protocol)
+    }
+}

@@ -1,0 +1,155 @@
+//! One stream of a tunnel: select its destination, find its protocol, serve it.
+
+use std::io;
+use std::rc::Rc;
+
+use lateen_config::PortProtocol;
+use lateen_exchange::Protocol;
+use lateen_hbone::{Incoming, Status, Stream};
+use tokio::time::timeout;
+
+use super::destination::{Refused, select};
+use super::detect::Detected;
+use super::rewound::Rewound;
+use super::session::{Session, TunnelPeer};
+use super::sniff::{First, SILENCE, begin, decide};
+use super::state::Waypoint;
+use super::{http, tcp};
+
+/// Serves a stream to its end, or refuses it.
+pub(super) async fn serve(waypoint: Rc<Waypoint>, tunnel: Rc<TunnelPeer>, incoming: Incoming) {
+    let session = match open(&waypoint, &tunnel, &incoming).await {
+        Ok(session) => session,
+        Err(refused) => {
+            let status = refused.status();
+            tell(&tunnel, &incoming, status, &refused);
+            return incoming.refuse(status);
+        }
+    };
+    match session.destination.protocol {
+        PortProtocol::Tcp | PortProtocol::Tls => tcp::admit(session, incoming).await,
+        PortProtocol::Http1 | PortProtocol::Http2 | PortProtocol::Grpc => {
+            if let Some(stream) = accept(&session, incoming) {
+                serve_http(session, stream).await;
+            }
+        }
+        PortProtocol::Unknown => {
+            if let Some(stream) = accept(&session, incoming) {
+                detect(session, stream).await;
+            }
+        }
+    }
+}
+
+/// The facts of the stream.
+async fn open(
+    waypoint: &Rc<Waypoint>,
+    tunnel: &Rc<TunnelPeer>,
+    incoming: &Incoming,
+) -> Result<Rc<Session>, Refused> {
+    let view = waypoint.view().await.ok_or(Refused::NotConfigured)?;
+    let destination = select(&view, &waypoint.own, &incoming.authority)?;
+    let said = (incoming.baggage.clone(), incoming.forwarded.clone());
+    let session = Session::new(waypoint, tunnel, &view, destination, said);
+    Ok(Rc::new(session))
+}
+
+/// Writes a refused request to the access log.
+fn tell(tunnel: &TunnelPeer, incoming: &Incoming, status: Status, refused: &Refused) {
+    tracing::error!(
+        target: "access",
+        {
+        src.addr = %tunnel.client,
+        src.identity = %tunnel.peer.identity(),
+        dst.addr = %tunnel.local,
+        dst.hbone_addr = %incoming.authority,
+        direction = "inbound",
+        status = status.code(),
+        error = %refused,
+        },
+        "connection failed"
+    );
+}
+
+/// Answers the CONNECT request of a stream whose protocol its first bytes tell.
+fn accept(session: &Session, incoming: Incoming) -> Option<Stream> {
+    match incoming.accept(None) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::debug!(client = %session.tunnel.client, %error, "a stream was gone before it was answered");
+            None
+        }
+    }
+}
+
+/// Serves a stream of a port whose owner says HTTP, of whichever version the client speaks.
+async fn serve_http(session: Rc<Session>, mut stream: Stream) {
+    let first = async {
+        let begun = begin(&mut stream).await?;
+        decide(&mut stream, begun).await
+    };
+    match first.await {
+        Ok(First { detected, bytes }) => {
+            let protocol = match detected {
+                Detected::Http2 => Protocol::Http2,
+                // What is no HTTP is answered with 400.
+                _ => Protocol::Http1,
+            };
+            http::serve(session, Rewound::new(bytes, stream), protocol).await;
+        }
+        Err(error) => gone(&session, &error),
+    }
+}
+
+/// Serves a stream of a port whose protocol nobody names. Where the client waits for its server to speak first, that is
+/// dialled, and the first of the two that speaks decides.
+async fn detect(session: Rc<Session>, mut stream: Stream) {
+    let (begun, server) = match timeout(SILENCE, begin(&mut stream)).await {
+        Ok(begun) => (begun, None),
+        Err(_) => {
+            let Some(mut server) = tcp::connect(&session).await else {
+                return;
+            };
+            match server.speaks_before(begin(&mut stream)).await {
+                Some(begun) => (begun, Some(server)),
+                None => return server.relay(stream).await,
+            }
+        }
+    };
+    let first = match begun {
+        Ok(begun) => decide(&mut stream, begun).await,
+        Err(error) => Err(error),
+    };
+    let First { detected, bytes } = match first {
+        Ok(first) => first,
+        Err(error) => {
+            if let Some(server) = server {
+                server.leave();
+            }
+            return gone(&session, &error);
+        }
+    };
+    let protocol = match detected {
+        Detected::Http1 => Protocol::Http1,
+        Detected::Http2 => Protocol::Http2,
+        Detected::Other | Detected::Undecided => {
+            let server = match server {
+                Some(server) => Some(server),
+                None => tcp::connect(&session).await,
+            };
+            if let Some(server) = server {
+                server.relay_behind(bytes, stream).await;
+            }
+            return;
+        }
+    };
+    if let Some(server) = server {
+        // Requests have connections of their own.
+        server.leave();
+    }
+    http::serve(session, Rewound::new(bytes, stream), protocol).await;
+}
+
+fn gone(session: &Session, error: &io::Error) {
+    tracing::debug!(client = %session.tunnel.client, %error, "a client left before it spoke");
+}

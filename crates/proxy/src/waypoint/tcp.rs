@@ -1,0 +1,280 @@
+//! A connection that no proxy looks into: policies judge it once, then its bytes are relayed.
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use lateen_hbone::{Baggage, Forwarded, Incoming, Status, Stream};
+use lateen_relay::{Duplex, Meter, Relay, Socket};
+use lateen_telemetry::{Connection, Failure, Labels, Opening, Reporter, ResponseFlags, Security};
+use lateen_types::Strng;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::choose::{Tried, choose};
+use super::dial::{Origin, open};
+use super::endpoint::Endpoint;
+use super::policy::Verdict;
+use super::session::Session;
+use super::upstream::Wire;
+use crate::describe;
+
+/// Endpoints that are tried for a connection.
+const ATTEMPTS: usize = 3;
+
+/// A connection to an endpoint, for one connection of a client.
+pub(super) struct Server {
+    session: Rc<Session>,
+    wire: Wire,
+    connection: Connection,
+    /// What the server said before its client did.
+    greeting: Bytes,
+}
+
+/// Serves a stream of a port that its owner keeps from proxies. It is answered when the endpoint is connected, so that the
+/// client sees a refused connection as one.
+pub(super) async fn admit(session: Rc<Session>, mut incoming: Incoming) {
+    let connected = tokio::select! {
+        connected = reach(&session) => connected,
+        // Nobody waits for the endpoint any more.
+        () = incoming.cancelled() => return,
+    };
+    match connected {
+        Ok(server) => match incoming.accept(None) {
+            Ok(stream) => server.relay(stream).await,
+            Err(error) => server.end(ResponseFlags::ConnectionFailure, error.to_string()),
+        },
+        Err(failure) => {
+            let status = match failure.flags {
+                ResponseFlags::Denied => Status::Unauthorized,
+                _ => Status::Unavailable,
+            };
+            refuse(&session, failure);
+            incoming.refuse(status);
+        }
+    }
+}
+
+/// Connects a stream that was accepted already. A failure is told, and ends the stream.
+pub(super) async fn connect(session: &Rc<Session>) -> Option<Server> {
+    match reach(session).await {
+        Ok(server) => Some(server),
+        Err(failure) => {
+            refuse(session, failure);
+            None
+        }
+    }
+}
+
+/// Asks the policies, and connects to an endpoint.
+async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
+    let start = Instant::now();
+    let failed = |reason: String| Failure {
+        flags: ResponseFlags::ConnectionFailure,
+        reason,
+    };
+    let waypoint = &session.waypoint;
+    let Some(view) = waypoint.view().await else {
+        return Err(failed(
+            "the control plane has sent no configuration".to_owned(),
+        ));
+    };
+    if let Verdict::Denied { reason, .. } = view.policies.judge_stream() {
+        return Err(Failure {
+            flags: ResponseFlags::Denied,
+            reason: format!("connection closed due to policy rejection: {reason}"),
+        });
+    }
+    let mut tried = Tried::default();
+    let mut attempts = 0;
+    let mut last = None;
+    loop {
+        let endpoint = match choose(session, &view, &tried, None).await {
+            Ok(endpoint) => endpoint,
+            Err(why) => return Err(failed(last.unwrap_or_else(|| why.to_string()))),
+        };
+        attempts += 1;
+        match open(waypoint, &endpoint.hop, origin(session)).await {
+            Ok(wire) => {
+                let opening = opening(session, Some(&endpoint), start);
+                return Ok(Server {
+                    session: Rc::clone(session),
+                    wire,
+                    connection: Connection::open(&waypoint.metrics, opening),
+                    greeting: Bytes::new(),
+                });
+            }
+            Err(error) if error.blames_endpoint() && attempts < ATTEMPTS => {
+                tracing::debug!(%error, "trying another endpoint");
+                waypoint.metrics.connect_retried();
+                tried.add(&endpoint);
+                last = Some(error.to_string());
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        }
+    }
+}
+
+/// The origin that the endpoint's proxy is told: the client, as the client's own proxy told of it.
+fn origin(session: &Session) -> Origin {
+    let service = session.destination.target.service();
+    Origin {
+        baggage: session
+            .baggage
+            .as_ref()
+            .map(|baggage: &Baggage| Strng::from(baggage.to_string())),
+        forwarded: Some(Forwarded {
+            client: Some(session.tunnel.client),
+            host: session
+                .forwarded
+                .as_ref()
+                .and_then(|forwarded| forwarded.host.clone())
+                .or_else(|| service.map(|service| service.hostname.to_string())),
+        }),
+    }
+}
+
+fn opening(session: &Session, endpoint: Option<&Endpoint>, start: Instant) -> Opening {
+    let workload = endpoint.and_then(|endpoint| endpoint.workload.as_ref());
+    let service = session.destination.target.service();
+    Opening {
+        start,
+        source: session.tunnel.client,
+        source_name: session.source_name.clone(),
+        destination: endpoint.map_or(session.destination.address, |endpoint| {
+            endpoint.hop.application()
+        }),
+        hbone: Some(session.destination.address.to_string().into()),
+        destination_name: workload.and_then(|workload| describe::some(&workload.name)),
+        labels: Labels {
+            reporter: Reporter::Waypoint,
+            source: session.source.clone(),
+            service: service.map(|service| describe::service(service)),
+            destination: workload
+                .map(|workload| describe::party(workload, Some(workload.identity.clone())))
+                .unwrap_or_default(),
+            flags: ResponseFlags::None,
+            security: Security::MutualTls,
+        },
+        trace: None,
+    }
+}
+
+/// Counts and logs a connection that reaches no endpoint.
+fn refuse(session: &Session, failure: Failure) {
+    let opening = opening(session, None, Instant::now());
+    Connection::open(&session.waypoint.metrics, opening).finish(Err(failure));
+}
+
+impl Server {
+    /// Waits until the server or its client speaks. Returns what the client said, if it was first.
+    pub(super) async fn speaks_before(
+        &mut self,
+        client: impl Future<Output = io::Result<BytesMut>>,
+    ) -> Option<io::Result<BytesMut>> {
+        let mut greeting = BytesMut::new();
+        tokio::select! {
+            biased;
+            begun = client => Some(begun),
+            // An end, too, is for the client to see.
+            _ = self.wire.read_buf(&mut greeting) => {
+                self.greeting = greeting.freeze();
+                None
+            }
+        }
+    }
+
+    /// Relays behind bytes that were taken from the client.
+    pub(super) async fn relay_behind(mut self, bytes: Bytes, stream: Stream) {
+        self.connection.add_received(bytes.len() as u64);
+        match self.wire.write_all(&bytes).await {
+            Ok(()) => self.relay(stream).await,
+            Err(error) => self.end(ResponseFlags::ConnectionFailure, error.to_string()),
+        }
+    }
+
+    /// Relays until both sides have ended.
+    pub(super) async fn relay(self, mut stream: Stream) {
+        let Self {
+            session,
+            wire,
+            connection,
+            greeting,
+        } = self;
+        if !greeting.is_empty() {
+            connection.add_sent(greeting.len() as u64);
+            if let Err(error) = stream.write_all(&greeting).await {
+                return finish(
+                    connection,
+                    ResponseFlags::ConnectionFailure,
+                    error.to_string(),
+                );
+            }
+        }
+        match wire {
+            Wire::Tunnel(server) => run(&session, stream, server, connection).await,
+            Wire::Plain(server) => run(&session, stream, Socket::from(server), connection).await,
+        }
+    }
+
+    /// Ends a connection that was never used.
+    pub(super) fn leave(self) {
+        self.connection.finish(Ok(()));
+    }
+
+    fn end(self, flags: ResponseFlags, reason: String) {
+        finish(self.connection, flags, reason);
+    }
+}
+
+fn finish(connection: Connection, flags: ResponseFlags, reason: String) {
+    connection.finish(Err(Failure { flags, reason }));
+}
+
+/// Counts a relay's bytes.
+struct Counted(Connection);
+
+impl Meter for Counted {
+    fn sent(&self, bytes: u64) {
+        self.0.add_received(bytes);
+    }
+
+    fn received(&self, bytes: u64) {
+        self.0.add_sent(bytes);
+    }
+}
+
+async fn run<A: Duplex, B: Duplex>(
+    session: &Session,
+    client: A,
+    server: B,
+    connection: Connection,
+) {
+    let waypoint = &session.waypoint;
+    let mut relay = Relay::new(client, server, Counted(connection)).limited(waypoint.limits);
+    let ended = tokio::select! {
+        biased;
+        () = waypoint.is_cut() => None,
+        outcome = &mut relay => Some(outcome),
+    };
+    if ended.is_none() {
+        relay.abort();
+    }
+    let Counted(connection) = relay.into_meter();
+    match ended {
+        Some(outcome) => match outcome.error {
+            None => connection.finish(Ok(())),
+            Some(error) => finish(
+                connection,
+                ResponseFlags::ConnectionFailure,
+                error.to_string(),
+            ),
+        },
+        None => finish(
+            connection,
+            ResponseFlags::ConnectionFailure,
+            "connection closed due to connection drain".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,185 @@
+//! Applications behind the waypoint: in plain text, or behind a proxy of the mesh.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use lateen_exchange::{Config, Protocol, server};
+use lateen_hbone::{Connection, Settings, Status};
+use lateen_http::{FieldName, FieldValue, FramedRequest, Length};
+use lateen_testkit::{Ca, identity};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, spawn_local};
+
+/// An application, which ends with its owner.
+#[derive(Default)]
+pub struct Application {
+    /// Connections that it accepted.
+    pub connections: Rc<Cell<usize>>,
+    /// Requests that it took.
+    pub requests: Rc<Cell<usize>>,
+    /// CONNECT requests that its proxy took: who asked, and for what.
+    pub asked: Rc<RefCell<Vec<(String, String)>>>,
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Serves the requests of one connection, each in a task of its own.
+async fn serve<IO, H, F>(io: IO, protocol: Protocol, requests: Rc<Cell<usize>>, handler: H)
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    H: Fn(FramedRequest, server::Exchange) -> F,
+    F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
+{
+    let mut connection = server::Connection::new(io, Config::new(protocol));
+    while let Ok(Some((request, exchange))) = connection.next().await {
+        requests.set(requests.get() + 1);
+        let answered = handler(request, exchange);
+        spawn_local(async move {
+            // A failure shows at the other end.
+            let _ = answered.await;
+        });
+    }
+}
+
+impl Application {
+    /// Answers requests on `address` in plain text.
+    pub async fn plain<H, F>(address: SocketAddr, protocol: Protocol, handler: H) -> Self
+    where
+        H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
+        F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
+    {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let mut application = Self::default();
+        let (connections, requests) = (
+            Rc::clone(&application.connections),
+            Rc::clone(&application.requests),
+        );
+        let accepting = spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.set(connections.get() + 1);
+                spawn_local(serve(
+                    stream,
+                    protocol,
+                    Rc::clone(&requests),
+                    handler.clone(),
+                ));
+            }
+        });
+        application.task = Some(accepting.abort_handle());
+        application
+    }
+
+    /// The same behind a proxy of this service account.
+    pub async fn in_mesh<H, F>(
+        ca: &Ca,
+        account: &str,
+        address: SocketAddr,
+        protocol: Protocol,
+        handler: H,
+    ) -> Self
+    where
+        H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
+        F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
+    {
+        let credentials = ca.credentials(&identity(account));
+        let listener = TcpListener::bind((address.ip(), 15008)).await.unwrap();
+        let mut application = Self::default();
+        let (connections, requests, asked) = (
+            Rc::clone(&application.connections),
+            Rc::clone(&application.requests),
+            Rc::clone(&application.asked),
+        );
+        let accepting = spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (stream, session) = lateen_tls::accept(&credentials, stream).await.unwrap();
+                let who = session.peer().to_string();
+                let mut tunnel = Connection::accept(stream, Settings::server())
+                    .await
+                    .unwrap();
+                let (connections, requests, asked, handler) = (
+                    Rc::clone(&connections),
+                    Rc::clone(&requests),
+                    Rc::clone(&asked),
+                    handler.clone(),
+                );
+                spawn_local(async move {
+                    while let Ok(Some(incoming)) = tunnel.next().await {
+                        let authority = incoming.authority.to_string();
+                        asked.borrow_mut().push((who.clone(), authority.clone()));
+                        if authority != address.to_string() {
+                            incoming.refuse(Status::BadRequest);
+                            continue;
+                        }
+                        connections.set(connections.get() + 1);
+                        let Ok(stream) = incoming.accept(None) else {
+                            continue;
+                        };
+                        spawn_local(serve(
+                            stream,
+                            protocol,
+                            Rc::clone(&requests),
+                            handler.clone(),
+                        ));
+                    }
+                });
+            }
+        });
+        application.task = Some(accepting.abort_handle());
+        application
+    }
+}
+
+/// Answers with the method and the target as text.
+pub async fn tell(
+    request: FramedRequest,
+    exchange: server::Exchange,
+) -> Result<(), lateen_exchange::Error> {
+    let lateen_http::Canonical::Request(head) = super::canonical(request) else {
+        panic!("no CONNECT is asked for")
+    };
+    let target = String::from_utf8_lossy(head.path().target()).into_owned();
+    let text = format!("{:?} {target}", head.method());
+    let version = format!("{:?}", head.version());
+    let fields = [(
+        FieldName::new("x-version").unwrap(),
+        FieldValue::new(version).unwrap(),
+    )];
+    exchange.reply(
+        lateen_http::Status::OK,
+        &fields,
+        Length::Known(text.len() as u64),
+    )?;
+    if *head.method() != lateen_http::Method::HEAD {
+        exchange.send(text.into()).await?;
+    }
+    exchange.finish()
+}
+
+/// Answers with the content that it gets, and with its trailers.
+pub async fn echo(
+    _: FramedRequest,
+    exchange: server::Exchange,
+) -> Result<(), lateen_exchange::Error> {
+    let fields = [(
+        FieldName::new("content-type").unwrap(),
+        FieldValue::new("application/grpc").unwrap(),
+    )];
+    exchange.reply(lateen_http::Status::OK, &fields, Length::Delimited)?;
+    while let Some(bytes) = exchange.data().await? {
+        exchange.send(bytes).await?;
+    }
+    match exchange.trailers() {
+        Some(trailers) => exchange.finish_with(&trailers),
+        None => exchange.finish(),
+    }
+}

@@ -1,0 +1,205 @@
+//! Connections of applications through the waypoint: plain TCP, the end of the process, memory, and turns.
+
+use std::time::Duration;
+
+use lateen_exchange::Protocol;
+use lateen_http::Length;
+use lateen_proto::workload::AppProtocol;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::task::spawn_local;
+
+use super::application::{Application, tell};
+use super::world::{World, local};
+use super::{connection, get, head, talk};
+use crate::testing::{soon, until};
+
+/// Echoes what comes on `listener`, behind a greeting.
+fn greet_and_echo(listener: TcpListener, greeting: &'static str) {
+    spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            spawn_local(async move {
+                stream.write_all(greeting.as_bytes()).await.unwrap();
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+}
+
+#[test]
+fn tcp_is_relayed_whether_the_port_says_so_or_its_first_bytes_do() {
+    local(async {
+        for protocol in [AppProtocol::Tcp, AppProtocol::Unknown] {
+            let mut world = World::unconfigured();
+            world.put_service("server", 96, protocol);
+            let endpoint = world.put_plain_endpoint("server", "app", 3);
+            world.configure().await;
+            greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
+            let mut stream = world.stream().await;
+            talk(&mut stream, "*1\r\n$4\r\nPING\r\n", "*1\r\n$4\r\nPING\r\n").await;
+            drop(stream);
+            let line = world
+                .logged(&["connection complete", &endpoint.to_string()])
+                .await;
+            assert!(line.contains("bytes_recv=14"), "{line}");
+            let labels = ["reporter=\"waypoint\"", "destination_workload=\"app\""];
+            assert_eq!(
+                world.metric("istio_tcp_connections_opened_total", &labels),
+                Some(1.0)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_server_that_speaks_first_is_heard_though_nobody_names_its_protocol() {
+    local(async {
+        let world = World::start().await;
+        let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        greet_and_echo(listener, "220 ready\r\n");
+        let mut stream = world.stream().await;
+        talk(&mut stream, "", "220 ready\r\n").await;
+        talk(&mut stream, "EHLO me\r\n", "EHLO me\r\n").await;
+    });
+}
+
+#[test]
+fn a_client_that_was_silent_for_long_may_still_speak_http() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let mut stream = world.stream().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let request = "GET /late HTTP/1.1\r\nhost: a\r\n\r\n";
+        talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+    });
+}
+
+#[test]
+fn a_tcp_port_whose_endpoint_is_dead_refuses_the_stream() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Tcp);
+        world.put_plain_endpoint("server", "dead", 3);
+        world.configure().await;
+        assert!(world.ask(world.vip()).await.is_err());
+        world
+            .logged(&["connection complete", "error=", "refused"])
+            .await;
+    });
+}
+
+#[test]
+fn a_drain_lets_requests_finish_and_tells_clients_to_leave() {
+    local(async {
+        let world = World::start().await;
+        let slow = |_, exchange: lateen_exchange::server::Exchange| async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            exchange.reply(lateen_http::Status::OK, &[], Length::Known(0))?;
+            exchange.finish()
+        };
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let world = match protocol {
+                Protocol::Http1 => &world,
+                Protocol::Http2 => &World::start().await,
+            };
+            let _application = Application::plain(world.endpoint(), protocol, slow).await;
+            let client = connection(world.stream().await, protocol);
+            let idle = connection(world.stream().await, protocol);
+            let exchange = client.request(&head("GET", "/slow", &[]), None).unwrap();
+            until("the tunnel is there", || world.tunnels() == 1).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            world.drain();
+            let (answered, _) = super::answer(&exchange).await;
+            assert_eq!(answered.status().code(), 200);
+            drop(exchange);
+            until("the client is told to leave", || client.is_closed()).await;
+            if protocol == Protocol::Http1 {
+                // It was idle when the drain began, and a request may be on its way.
+                assert_eq!(get(&idle, "GET", "/last").await.0, 200);
+            }
+            until("the other client is told to leave", || idle.is_closed()).await;
+            until("the tunnel ends", || world.tunnels() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn what_is_left_at_the_deadline_is_cut_and_logged() {
+    local(async {
+        let world = World::start().await;
+        let never = |_, exchange: lateen_exchange::server::Exchange| async move {
+            Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, never).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        let exchange = client
+            .request(&head("GET", "/for-ever", &[]), None)
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.cut().await;
+        assert!(soon("the end", exchange.answer()).await.is_err());
+        world
+            .logged(&["request complete", "/for-ever", "status=0"])
+            .await;
+        until("the tunnel ends", || world.tunnels() == 0).await;
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_stops_its_server_within_bounds() {
+    local(async {
+        let world = World::start().await;
+        let sent = std::rc::Rc::new(std::cell::Cell::new(0_usize));
+        let counted = std::rc::Rc::clone(&sent);
+        let flood = move |_, exchange: lateen_exchange::server::Exchange| {
+            let sent = std::rc::Rc::clone(&counted);
+            async move {
+                exchange.reply(lateen_http::Status::OK, &[], Length::Delimited)?;
+                loop {
+                    exchange
+                        .send(bytes::Bytes::from_static(&[7; 65_536]))
+                        .await?;
+                    sent.set(sent.get() + 65_536);
+                }
+            }
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, flood).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let exchange = client.request(&head("GET", "/flood", &[]), None).unwrap();
+        let _ = soon("an answer", exchange.answer()).await.unwrap();
+        let mut before = usize::MAX;
+        while before != sent.get() {
+            before = sent.get();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        // The windows of two connections and two tunnels, and what the kernel holds.
+        assert!(before < 24 << 20, "{before} bytes were taken");
+        // Other requests of the same client go on.
+        let other = connection(world.stream().await, Protocol::Http2);
+        let exchange = other.request(&head("GET", "/other", &[]), None).unwrap();
+        let head = soon("an answer", exchange.answer()).await.unwrap();
+        assert_eq!(head.status().code(), 200);
+    });
+}
+
+#[test]
+fn peers_of_every_identity_are_served_and_forgotten_with_their_tunnels() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        for account in ["one", "two", "three"] {
+            let tunnel = world.tunnel(account).await;
+            let request = lateen_hbone::ConnectRequest::new(world.vip());
+            let (stream, _) = tunnel.connect(&request).await.unwrap();
+            let client = connection(stream, Protocol::Http1);
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+            let line = world
+                .logged(&["request complete", &format!("sa/{account}")])
+                .await;
+            assert!(line.contains("status=200"), "{line}");
+        }
+        until("all tunnels end", || world.tunnels() == 0).await;
+    });
+}

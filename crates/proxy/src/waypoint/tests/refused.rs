@@ -1,0 +1,138 @@
+//! Streams and requests that the waypoint refuses.
+
+use lateen_exchange::Protocol;
+use lateen_hbone::{Authority, ConnectError};
+
+use super::application::{Application, tell};
+use super::world::{World, local};
+use super::{connection, get, talk};
+
+fn status(error: ConnectError) -> u16 {
+    match error {
+        ConnectError::Refused { status } => status,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_destination_that_nobody_knows_is_refused_with_its_address() {
+    local(async {
+        let world = World::start().await;
+        let nowhere = std::net::SocketAddr::from((world.ip(9, 9), 80));
+        let error = world.ask(nowhere).await.unwrap_err();
+        assert_eq!(status(error), 503);
+        let line = world
+            .logged(&["connection failed", &nowhere.to_string()])
+            .await;
+        assert!(line.contains("no service or workload is known"), "{line}");
+        let name = Authority::Name {
+            name: "nobody.default.svc.cluster.local".to_owned(),
+            port: 80,
+        };
+        assert_eq!(status(world.ask(name).await.unwrap_err()), 503);
+    });
+}
+
+#[test]
+fn a_service_of_another_gateway_is_refused_whatever_its_requests_say() {
+    local(async {
+        let mut world = World::start().await;
+        world.put_unbound_service("other", 97);
+        world.put_plain_endpoint("other", "other", 4);
+        world.configure().await;
+        let other = std::net::SocketAddr::from((world.ip(97, 1), 80));
+        assert_eq!(status(world.ask(other).await.unwrap_err()), 400);
+        let line = world
+            .logged(&["connection failed", &other.to_string()])
+            .await;
+        assert!(
+            line.contains("is not bound to the Gateway default/gate"),
+            "{line}"
+        );
+        // Nor does a workload that names no waypoint.
+        let pod = std::net::SocketAddr::from((world.ip(4, 1), 8080));
+        assert_eq!(status(world.ask(pod).await.unwrap_err()), 400);
+    });
+}
+
+#[test]
+fn a_host_field_does_not_lead_to_another_service() {
+    local(async {
+        let world = World::start().await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let mut stream = world.stream().await;
+        let request = "GET /own HTTP/1.1\r\nhost: other.default.svc.cluster.local\r\n\r\n";
+        talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+        assert_eq!(application.requests.get(), 1);
+    });
+}
+
+#[test]
+fn ports_that_a_service_lacks_and_ports_of_proxies_are_refused() {
+    local(async {
+        let world = World::start().await;
+        for (port, expected) in [(81, 503), (15008, 400)] {
+            let address = std::net::SocketAddr::from((world.ip(96, 1), port));
+            assert_eq!(
+                status(world.ask(address).await.unwrap_err()),
+                expected,
+                "{port}"
+            );
+        }
+    });
+}
+
+#[test]
+fn ambiguous_heads_get_their_status_and_reach_no_endpoint() {
+    local(async {
+        let world = World::start().await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        for (request, expected) in [
+            ("GET /a\0b HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400 "),
+            (
+                "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+                "HTTP/1.1 400 ",
+            ),
+            ("get / HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400 "),
+            (
+                "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+                "HTTP/1.1 400 ",
+            ),
+            ("GET /a#b HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400 "),
+            ("GET http://a/ HTTP/1.1\r\nhost: b\r\n\r\n", "HTTP/1.1 400 "),
+        ] {
+            let mut stream = world.stream().await;
+            talk(&mut stream, request, expected).await;
+        }
+        assert_eq!(application.requests.get(), 0);
+    });
+}
+
+#[test]
+fn paths_are_canonical_before_they_are_forwarded() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let mut stream = world.stream().await;
+        let request = "GET /public/../admin HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+        world.logged(&["request complete", "path=\"/admin\""]).await;
+    });
+}
+
+#[test]
+fn without_an_endpoint_requests_get_503_and_the_flag_for_it() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, lateen_proto::workload::AppProtocol::Http11);
+        world.configure().await;
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let client = connection(world.stream().await, protocol);
+            let answered = get(&client, "GET", "/nobody").await;
+            assert_eq!(answered, (503, "no healthy upstream".to_owned()));
+        }
+        world
+            .logged(&["/nobody", "status=503", "flags=\"UH\""])
+            .await;
+    });
+}

@@ -1,0 +1,328 @@
+//! A waypoint with one worker, the source's proxy, and services behind it.
+
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use lateen_accept::{Acceptor, FdQuota, Registration};
+use lateen_config::Store;
+use lateen_hbone::{
+    Authority, ConnectError, ConnectRequest, Settings, Stream, Tunnel, client::handshake,
+};
+use lateen_identity::{Issued, Issuer, Manager};
+use lateen_proto::workload::gateway_address::Destination;
+use lateen_proto::workload::{
+    Address, AppProtocol, GatewayAddress, NamespacedHostname, Service, Workload,
+};
+use lateen_runtime::{UnstartedWorker, WorkerConfig};
+use lateen_telemetry::{BuildInfo, Metrics};
+use lateen_testkit::{Ca, identity, wds};
+use lateen_tls::{Credentials, KeyPair, Rules};
+use lateen_types::{Identity, NamespacedName, WorkloadUid};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::testing::net::Net;
+use crate::testing::{journal, soon, until};
+use crate::waypoint::{Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Signs whatever it is asked for.
+struct Authorities(Arc<Ca>);
+
+impl Issuer for Authorities {
+    fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
+        Box::pin(async move {
+            let key = KeyPair::generate()?;
+            let csr = key.csr_pem(identity)?;
+            let now = SystemTime::now();
+            let chain = self.0.sign(&csr, now - HOUR, now + HOUR);
+            let chain = chain.expect("the request is ours");
+            Ok(Credentials::with_rules(key, &chain, &Rules::default())?)
+        })
+    }
+}
+
+/// Runs a test on one thread, as streams are used.
+pub fn local(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(LocalSet::new().run_until(soon("the whole test", test)));
+}
+
+/// Everything around one waypoint.
+pub struct World {
+    pub ca: Arc<Ca>,
+    pub metrics: Arc<Metrics>,
+    pub worker: WaypointHandle,
+    pub resources: Vec<(String, Address)>,
+    net: Net,
+    acceptor: Acceptor<Entrance>,
+    door: Option<Registration<Entrance>>,
+    thread: Option<JoinHandle<()>>,
+    /// The tunnel of the client's proxy.
+    tunnel: tokio::sync::OnceCell<Tunnel>,
+    /// The number of the last client address.
+    sources: Cell<u8>,
+}
+
+impl World {
+    /// A waypoint that serves `server`, a service of port 80 without a protocol, whose endpoint is in plain text.
+    pub async fn start() -> Self {
+        let mut world = Self::unconfigured();
+        world.put_service("server", 96, AppProtocol::Unknown);
+        world.put_plain_endpoint("server", "app", 3);
+        world.configure().await;
+        world
+    }
+
+    /// A waypoint that knows itself alone.
+    pub fn unconfigured() -> Self {
+        journal::capture();
+        let net = Net::claim();
+        let ca = Arc::new(Ca::new());
+        let unstarted = UnstartedWorker::<Waypoint>::default();
+        let worker = unstarted.handle();
+        let (acceptor, own) = Acceptor::without_thread().unwrap();
+        let loads = Arc::clone(acceptor.loads());
+        let build = BuildInfo {
+            component: "proxy",
+            tag: "test",
+        };
+        let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
+        let certificates = Manager::new(Arc::new(Authorities(Arc::clone(&ca))), Handle::current());
+        let role = WaypointConfig {
+            own: Own {
+                gateway: NamespacedName::new("default", "gate"),
+                pod: "gate".into(),
+                uid: WorkloadUid(wds::uid("default", "gate").as_str().into()),
+                identity: identity("gate"),
+            },
+            certificates,
+            metrics: Arc::clone(&metrics),
+            revocations: Rules::default().revocations.clone(),
+            network: "".into(),
+            client: Settings::client(),
+            server: Settings::server(),
+            streams_per_tunnel: 100,
+            timeouts: Timeouts {
+                workload: Duration::from_millis(500),
+                handshake: Duration::from_secs(5),
+                connect: Duration::from_secs(2),
+            },
+            limits: lateen_relay::Limits::default(),
+        };
+        let thread = unstarted
+            .start(WorkerConfig {
+                index: 0,
+                slice: None,
+                acceptor: Some(own),
+                accept_failed: None,
+                role,
+            })
+            .unwrap();
+        let mut world = Self {
+            ca,
+            metrics,
+            worker,
+            resources: Vec::new(),
+            net,
+            acceptor,
+            door: None,
+            thread: Some(thread),
+            tunnel: tokio::sync::OnceCell::new(),
+            sources: Cell::new(0),
+        };
+        let listener = std::net::TcpListener::bind(world.gate()).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let quota = FdQuota::new("gate".to_owned(), 10_000);
+        let door = world
+            .acceptor
+            .register(listener.into(), Entrance::default(), &quota, 1)
+            .unwrap();
+        world.door = Some(door);
+        let own = wds::workload("gate", "n1", world.ip(1, 1));
+        world.put_workload(wds::serving(own, "gate", 15008, 15008));
+        world.put(
+            wds::service_name("default", "gate"),
+            wds::service_resource(wds::service("gate", world.ip(96, 255), 15008, 15008)),
+        );
+        let client = wds::workload("client", "n1", world.ip(2, 1));
+        world.put_workload(client);
+        world
+    }
+
+    fn put(&mut self, name: String, resource: Address) {
+        self.resources.retain(|(known, _)| *known != name);
+        self.resources.push((name, resource));
+    }
+
+    /// Adds or replaces a workload.
+    pub fn put_workload(&mut self, workload: Workload) {
+        let name = workload.uid.clone();
+        self.put(name, wds::workload_resource(workload));
+    }
+
+    /// Adds or replaces a service of port 80 at 127.n.`number`.1, which is bound to the waypoint.
+    pub fn put_service(&mut self, name: &str, number: u8, protocol: AppProtocol) {
+        let service = self.service(name, number, protocol);
+        self.put(
+            wds::service_name("default", name),
+            wds::service_resource(service),
+        );
+    }
+
+    /// A service that is bound to nobody.
+    pub fn put_unbound_service(&mut self, name: &str, number: u8) {
+        let mut service = self.service(name, number, AppProtocol::Unknown);
+        service.waypoint = None;
+        self.put(
+            wds::service_name("default", name),
+            wds::service_resource(service),
+        );
+    }
+
+    fn service(&self, name: &str, number: u8, protocol: AppProtocol) -> Service {
+        let mut service = wds::service(name, self.ip(number, 1), 80, 8080);
+        service.ports[0].app_protocol = protocol.into();
+        service.waypoint = Some(GatewayAddress {
+            destination: Some(Destination::Hostname(NamespacedHostname {
+                namespace: "default".to_owned(),
+                hostname: "gate.default.svc.cluster.local".to_owned(),
+            })),
+            hbone_mtls_port: 15008,
+        });
+        service
+    }
+
+    /// An endpoint of a service at 127.n.`number`.1:8080 that speaks no tunnel.
+    pub fn put_plain_endpoint(&mut self, service: &str, name: &str, number: u8) -> SocketAddr {
+        let ip = self.ip(number, 1);
+        let workload = wds::plain(wds::workload(name, "n2", ip));
+        self.put_workload(wds::serving(workload, service, 80, 8080));
+        (ip, 8080).into()
+    }
+
+    /// An endpoint in the mesh.
+    pub fn put_mesh_endpoint(&mut self, service: &str, name: &str, number: u8) -> SocketAddr {
+        let ip = self.ip(number, 1);
+        let workload = wds::workload(name, "n2", ip);
+        self.put_workload(wds::serving(workload, service, 80, 8080));
+        (ip, 8080).into()
+    }
+
+    /// Puts the resources in force.
+    pub async fn configure(&self) {
+        let mut store = Store::new("", None);
+        for (name, address) in &self.resources {
+            store.upsert(name, address.clone()).unwrap();
+        }
+        self.worker.install(store.snapshot()).await.unwrap();
+    }
+
+    pub fn ip(&self, pod: u8, host: u8) -> IpAddr {
+        Ipv4Addr::new(127, self.net.number, pod, host).into()
+    }
+
+    /// The waypoint's listener.
+    pub fn gate(&self) -> SocketAddr {
+        (self.ip(1, 1), 15008).into()
+    }
+
+    /// The address of the service `server`.
+    pub fn vip(&self) -> SocketAddr {
+        (self.ip(96, 1), 80).into()
+    }
+
+    /// The endpoint of the service `server`.
+    pub fn endpoint(&self) -> SocketAddr {
+        (self.ip(3, 1), 8080).into()
+    }
+
+    /// A tunnel of a proxy of this service account.
+    pub async fn tunnel(&self, account: &str) -> Tunnel {
+        let socket = TcpSocket::new_v4().unwrap();
+        self.sources.set(self.sources.get() + 1);
+        let source = match account {
+            "client" => self.ip(2, 1),
+            _ => self.ip(2, 1 + self.sources.get()),
+        };
+        socket.bind((source, 0).into()).unwrap();
+        let stream: TcpStream = socket.connect(self.gate()).await.unwrap();
+        let credentials = self.ca.credentials(&identity(account));
+        let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("gate")])
+            .await
+            .unwrap();
+        let (tunnel, driver) = handshake(stream, Settings::client()).await.unwrap();
+        spawn_local(async move {
+            let _ = driver.await;
+        });
+        tunnel
+    }
+
+    /// A stream of the client's proxy to an authority.
+    pub async fn ask(&self, authority: impl Into<Authority>) -> Result<Stream, ConnectError> {
+        let tunnel = self.tunnel.get_or_init(|| self.tunnel("client")).await;
+        let request = ConnectRequest::new(authority);
+        let asked = soon("an answer to CONNECT", tunnel.connect(&request)).await;
+        asked.map(|(stream, _)| stream)
+    }
+
+    /// A stream to the service `server`.
+    pub async fn stream(&self) -> Stream {
+        self.ask(self.vip()).await.unwrap()
+    }
+
+    /// Begins the end of the process.
+    pub fn drain(&self) {
+        self.worker.drain();
+    }
+
+    /// Ends what is left.
+    pub async fn cut(&self) {
+        self.worker.ask(Request::Cut).await.unwrap();
+    }
+
+    /// Tunnels that the waypoint serves.
+    pub fn tunnels(&self) -> usize {
+        self.acceptor.loads().read().iter().sum()
+    }
+
+    /// Waits for a line of the access log about this world that holds all of `words`.
+    pub async fn logged(&self, words: &[&str]) -> String {
+        let ours = format!("127.{}.", self.net.number);
+        let find = || {
+            journal::text()
+                .lines()
+                .find(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
+                .map(str::to_owned)
+        };
+        until(&format!("a line with {words:?}"), || find().is_some()).await;
+        find().unwrap()
+    }
+
+    /// The value of the first series that begins with `name` and has all of `labels`.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
+        let text = self.metrics.render();
+        let line = text.lines().find(|line| {
+            line.starts_with(name) && labels.iter().all(|label| line.contains(label))
+        })?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.worker.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic there shows in the test that waited for what did not happen.
+            let _ = thread.join();
+        }
+    }
+}

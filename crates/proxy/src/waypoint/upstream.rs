@@ -1,0 +1,11 @@
+//! Connections to endpoints: pooled by endpoint and protocol, opened when there is none, each carrying many requests.
+
+mod error;
+mod lease;
+mod pool;
+mod wire;
+
+pub(super) use error::UpstreamError;
+pub(super) use lease::Lease;
+pub(super) use pool::{Upstream, Upstreams};
+pub(super) use wire::Wire;

@@ -1,0 +1,78 @@
+//! Why there is no connection to an endpoint.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lateen_hbone::{ConnectError, PoolError, TunnelError};
+use lateen_identity::FetchError;
+use lateen_tls::TlsError;
+
+/// Why there is no connection to an endpoint. Cloned to all requests that waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// No socket, or nobody listens.
+    #[error("connect to {address}: {source}")]
+    Connect {
+        /// The endpoint, or its tunnel port.
+        address: SocketAddr,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No answer in time.
+    #[error("{0} did not answer in time; its pod may be gone, or a NetworkPolicy blocks the port")]
+    Timeout(SocketAddr),
+    /// No certificate for this proxy.
+    #[error("identity error: {0}")]
+    Identity(Arc<FetchError>),
+    /// TLS with the endpoint's proxy.
+    #[error("tls error: {0}")]
+    Tls(Arc<TlsError>),
+    /// No HTTP/2 with the endpoint's proxy.
+    #[error("http2 handshake failed: {0}")]
+    Tunnel(Rc<TunnelError>),
+    /// The endpoint's proxy allows too few streams.
+    #[error("every tunnel that may lead to {0} is full; it should allow more streams on each")]
+    Full(SocketAddr),
+    /// The endpoint's proxy did not take the stream.
+    #[error("{0}")]
+    Refused(Rc<ConnectError>),
+    /// The way leads through another network's gateway.
+    #[error(
+        "the endpoint is on network {0}; a waypoint reaches endpoints of its own network only: deploy one on each network"
+    )]
+    OtherNetwork(lateen_types::Strng),
+}
+
+impl UpstreamError {
+    /// The error of a pool's request for a stream to `address`.
+    pub fn of(error: PoolError<Self>, address: SocketAddr) -> Self {
+        match error {
+            PoolError::Dial(error) => error,
+            PoolError::Handshake(error) => Self::Tunnel(error),
+            PoolError::Full => Self::Full(address),
+            PoolError::Connect(error) => Self::Refused(error),
+        }
+    }
+
+    /// True if another endpoint may do better. A fault of this proxy and an endpoint's policy are final.
+    pub fn blames_endpoint(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Timeout(_) | Self::Full(_) | Self::OtherNetwork(_) => true,
+            Self::Identity(_) => false,
+            Self::Tls(error) => !matches!(
+                **error,
+                TlsError::OwnExpired { .. } | TlsError::Refused { .. } | TlsError::Other(_)
+            ),
+            Self::Tunnel(error) => !error.is_rejection(),
+            Self::Refused(error) => match **error {
+                ConnectError::Refused { status } => status == 503,
+                ConnectError::Unprocessed(_) | ConnectError::Lost(_) | ConnectError::Reset(_) => {
+                    true
+                }
+                ConnectError::Rejected(_) | ConnectError::Invalid(_) => false,
+            },
+        }
+    }
+}

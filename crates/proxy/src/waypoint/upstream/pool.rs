@@ -1,0 +1,321 @@
+//! A worker's connections to endpoints, by endpoint and protocol.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, Shared};
+use lateen_config::next_hop::Authority;
+use lateen_exchange::client::{self, Handle};
+use lateen_exchange::{Config, Protocol};
+
+use super::error::UpstreamError;
+use super::lease::{Driver, Lease, stands};
+use super::wire::Wire;
+use crate::waypoint::hop::Hop;
+
+/// Idle connections of HTTP/1 that are kept for an endpoint.
+const IDLE: usize = 128;
+
+/// How long an idle connection of HTTP/1 is kept. Servers close theirs after 60 s and more, most of them.
+const KEPT: Duration = Duration::from_secs(55);
+
+/// How long an endpoint without connections is remembered.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// What connections must share to be used for the same requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    address: SocketAddr,
+    authority: Option<Authority>,
+    is_http2: bool,
+}
+
+impl Key {
+    fn of(hop: &Hop, protocol: Protocol) -> Self {
+        Self {
+            address: hop.address,
+            authority: hop.tunnel.as_ref().map(|tunnel| tunnel.authority.clone()),
+            is_http2: protocol == Protocol::Http2,
+        }
+    }
+}
+
+/// The endpoints that this worker knows.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
+
+/// The connection of HTTP/2 that is being opened, for all requests that wait for it.
+type Opening = Shared<LocalBoxFuture<'static, Result<Handle, UpstreamError>>>;
+
+/// One endpoint in one protocol, with its connections.
+pub(crate) struct Upstream {
+    /// A number that no other endpoint of this worker has.
+    number: u32,
+    hop: Hop,
+    protocol: Protocol,
+    /// Requests under way.
+    outstanding: Cell<usize>,
+    /// Idle connections of HTTP/1; the last one was used last.
+    idle: RefCell<Vec<Idle>>,
+    /// Connections of HTTP/2.
+    shared: RefCell<Vec<Handle>>,
+    opening: RefCell<Option<Opening>>,
+    used: Cell<Instant>,
+}
+
+struct Idle {
+    handle: Handle,
+    driver: Driver,
+    since: Instant,
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream")
+            .field("hop", &self.hop)
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Upstreams {
+    /// The endpoint at this hop. `number` gives a new one its number.
+    pub(crate) fn get(
+        &self,
+        hop: &Hop,
+        protocol: Protocol,
+        number: impl FnOnce() -> u32,
+    ) -> Rc<Upstream> {
+        let mut known = self.0.borrow_mut();
+        let key = Key::of(hop, protocol);
+        // Connections were verified against the identities that the endpoint had then.
+        if let Some(upstream) = known.get(&key)
+            && upstream.hop == *hop
+        {
+            return Rc::clone(upstream);
+        }
+        let upstream = Rc::new(Upstream {
+            number: number(),
+            hop: hop.clone(),
+            protocol,
+            outstanding: Cell::new(0),
+            idle: RefCell::default(),
+            shared: RefCell::default(),
+            opening: RefCell::new(None),
+            used: Cell::new(Instant::now()),
+        });
+        known.insert(key, Rc::clone(&upstream));
+        upstream
+    }
+
+    /// Requests under way at this hop.
+    pub(crate) fn outstanding(&self, hop: &Hop, protocol: Protocol) -> usize {
+        let known = self.0.borrow();
+        known
+            .get(&Key::of(hop, protocol))
+            .map_or(0, |upstream| upstream.outstanding.get())
+    }
+
+    /// Ends connections that were idle for long or have ended, and forgets endpoints that have none.
+    pub(crate) fn tidy(&self, now: Instant) {
+        self.0.borrow_mut().retain(|_, upstream| {
+            upstream.tidy(now);
+            upstream.is_used() || now.saturating_duration_since(upstream.used.get()) < REMEMBERED
+        });
+    }
+
+    /// Ends all idle connections.
+    pub(crate) fn clear(&self) {
+        self.0
+            .borrow_mut()
+            .retain(|_, upstream| Rc::strong_count(upstream) > 1);
+        for upstream in self.0.borrow().values() {
+            upstream.idle.take();
+            upstream.shared.take();
+        }
+    }
+}
+
+impl Upstream {
+    /// A number that no other endpoint of this worker has.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// True if its connections speak HTTP/1.
+    pub(super) fn is_http1(&self) -> bool {
+        self.protocol == Protocol::Http1
+    }
+
+    /// A connection that takes a request now. `open` opens a byte stream where there is none.
+    ///
+    /// # Errors
+    /// There is none, and none could be opened.
+    pub(crate) async fn lease<F>(
+        self: &Rc<Self>,
+        config: impl FnOnce() -> Config,
+        open: impl FnOnce() -> F,
+    ) -> Result<Lease, UpstreamError>
+    where
+        F: Future<Output = Result<Wire, UpstreamError>> + 'static,
+    {
+        self.used.set(Instant::now());
+        match self.protocol {
+            Protocol::Http1 => self.lease_http1(config, open).await,
+            Protocol::Http2 => self.lease_http2(config, open).await,
+        }
+    }
+
+    async fn lease_http1<F>(
+        self: &Rc<Self>,
+        config: impl FnOnce() -> Config,
+        open: impl FnOnce() -> F,
+    ) -> Result<Lease, UpstreamError>
+    where
+        F: Future<Output = Result<Wire, UpstreamError>>,
+    {
+        while let Some(Idle { handle, driver, .. }) = self.take_idle() {
+            if let Some(driver) = stands(&handle, driver) {
+                return Ok(Lease::new(handle, Some(driver), Rc::clone(self), true));
+            }
+        }
+        let (handle, driver) = client::open(open().await?, config());
+        let driver = Some(Box::new(driver));
+        Ok(Lease::new(handle, driver, Rc::clone(self), false))
+    }
+
+    fn take_idle(&self) -> Option<Idle> {
+        self.idle.borrow_mut().pop()
+    }
+
+    async fn lease_http2<F>(
+        self: &Rc<Self>,
+        config: impl FnOnce() -> Config,
+        open: impl FnOnce() -> F,
+    ) -> Result<Lease, UpstreamError>
+    where
+        F: Future<Output = Result<Wire, UpstreamError>> + 'static,
+    {
+        let mut open = Some((open, config));
+        loop {
+            if let Some(handle) = self.ready() {
+                return Ok(Lease::new(handle, None, Rc::clone(self), true));
+            }
+            // A failure that nobody waited for is not this request's.
+            let under_way = self.opening.borrow().clone();
+            let under_way =
+                under_way.filter(|opening| opening.peek().is_none_or(|opened| opened.is_ok()));
+            let opening = match (under_way, open.take()) {
+                (Some(opening), unused) => {
+                    open = unused;
+                    opening
+                }
+                (None, Some((open, config))) => {
+                    let opening = connect(open(), config()).boxed_local().shared();
+                    self.opening.replace(Some(opening.clone()));
+                    opening
+                }
+                // The connection that was opened for this request is full, and so are all others.
+                (None, None) => return Err(UpstreamError::Full(self.hop.address)),
+            };
+            let opened = opening.clone().await;
+            // Of all that waited, the first one that runs enters it.
+            let is_first = self
+                .opening
+                .borrow_mut()
+                .take_if(|open| open.ptr_eq(&opening))
+                .is_some();
+            let handle = opened?;
+            if is_first {
+                self.shared.borrow_mut().push(handle.clone());
+            }
+            if handle.is_ready() {
+                return Ok(Lease::new(handle, None, Rc::clone(self), !is_first));
+            }
+        }
+    }
+
+    /// A connection of HTTP/2 with room. Those that take no more requests go.
+    fn ready(&self) -> Option<Handle> {
+        let mut shared = self.shared.borrow_mut();
+        shared.retain(|handle| !handle.is_closed());
+        shared.iter().find(|handle| handle.is_ready()).cloned()
+    }
+
+    /// Counts a request from the moment that its endpoint is chosen.
+    pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
+        self.outstanding.set(self.outstanding.get() + 1);
+        Occupied(Rc::clone(self))
+    }
+
+    /// Keeps an idle connection.
+    pub(super) fn keep(&self, handle: Handle, driver: Driver) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < IDLE {
+            let since = Instant::now();
+            idle.push(Idle {
+                handle,
+                driver,
+                since,
+            });
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.outstanding.get() > 0
+            || !self.idle.borrow().is_empty()
+            || !self.shared.borrow().is_empty()
+    }
+
+    fn tidy(&self, now: Instant) {
+        let idle = self.idle.take();
+        let kept = idle.into_iter().filter_map(|one| {
+            let Idle {
+                handle,
+                driver,
+                since,
+            } = one;
+            if now.saturating_duration_since(since) >= KEPT {
+                return None;
+            }
+            let driver = stands(&handle, driver)?;
+            Some(Idle {
+                handle,
+                driver,
+                since,
+            })
+        });
+        let kept = kept.collect();
+        self.idle.replace(kept);
+        self.shared
+            .borrow_mut()
+            .retain(|handle| !handle.is_closed());
+    }
+}
+
+/// Opens a connection of HTTP/2, which a task drives from then on.
+async fn connect(
+    stream: impl Future<Output = Result<Wire, UpstreamError>>,
+    config: Config,
+) -> Result<Handle, UpstreamError> {
+    let (handle, driver) = client::open(stream.await?, config);
+    lateen_executor::spawn_local(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "a connection to an endpoint ended");
+        }
+    });
+    Ok(handle)
+}
+
+/// One request of an endpoint.
+pub(crate) struct Occupied(Rc<Upstream>);
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.0.outstanding.set(self.0.outstanding.get() - 1);
+    }
+}
