@@ -1,5 +1,5 @@
-//! Parses the resources that the control plane sends, keeps them as immutable snapshots and answers where a connection goes. It
-//! neither fetches a resource nor moves a byte; what is wrong with a resource is said here, once, at the door.
+//! Parser and store of wire resources: they become immutable snapshots, which answer where a connection goes and which policies
+//! cover a request. It neither fetches a resource nor moves a byte. Faults of a resource are found here, once, when it arrives.
 #![forbid(unsafe_code)]
 
 mod attached;

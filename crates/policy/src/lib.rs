@@ -1,6 +1,6 @@
 //! Decides whether a connection or a request may be served: Istio's authorization semantics, of L4 at the crate's root and of L7 in
-//! [`request`], as pure functions over parsed policies. It owns neither the wire form of a policy nor the question which policies
-//! cover a workload.
+//! [`request`], as pure functions over parsed policies. The crate does not know a policy's wire form. The caller says which
+//! policies cover a workload.
 #![forbid(unsafe_code)]
 
 mod decide;

@@ -1,6 +1,5 @@
-//! The delta ADS client of proxies: subscribes, hands what arrives to a [`Sink`], acknowledges once the sink has
-//! put it to use, reconnects. What a resource means is the configuration crate's; how the connection is secured is the
-//! connector's.
+//! Delta ADS client of proxies: subscribes, hands responses to a [`Sink`], acknowledges once the sink has applied them,
+//! reconnects. `lateen-config` knows what a resource means. The connector secures the connection.
 #![forbid(unsafe_code)]
 
 mod backoff;

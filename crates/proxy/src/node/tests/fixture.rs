@@ -1,7 +1,7 @@
 //! A mesh in this process: nodes with real workers, sockets, TLS and tunnels, on loopback addresses of their own.
 //!
-//! Redirection is missing. In its place a door listens on the very address that a client dials, which is then the
-//! destination of the connection; what needs a redirected destination is tested with whole meshes.
+//! Redirection is missing. In its place a listener is bound to the very address that a client dials, which is then the
+//! destination of the connection. Tests of whole meshes cover redirected destinations.
 mod node;
 mod path;
 
