@@ -22,6 +22,9 @@ type Kind struct {
 	// only after the client has acknowledged these kinds through the removal's generation. A client that follows one of the kinds is
 	// expected to ask for the other as well. Empty: removals are sent in the order of the log.
 	RemovedAfter []string
+	// For is the role of the proxies that the kind is for; empty: any. To others none of its resources exists, and they need not follow it.
+	// A kind that is for one role declares its audience as well.
+	For Role
 	// Together says that resources that change in one generation are to come in one response, even beyond the usual bound of its bytes.
 	Together bool
 	// Audience says whether a caller may have a resource. To other callers the resource does not exist. The answer must depend on
@@ -31,15 +34,30 @@ type Kind struct {
 	Annotate func(*Resource, proto.Message)
 }
 
+// Role is what a proxy does for the mesh.
+type Role string
+
+// The roles.
+const (
+	RoleNode     Role = "node"     // it carries the connections of its node's pods
+	RoleWaypoint Role = "waypoint" // it reads requests for the services of a Gateway
+)
+
 // Caller is the proven identity of a client.
 type Caller struct {
 	Node     string // the node that it runs on
 	Workload string // "namespace/pod"
 	Identity string // "namespace/serviceaccount"
+	Role     Role
 }
 
 // Admits says whether a caller may have a resource.
-func (k *Kind) Admits(c Caller, r *Resource) bool { return k.Audience == nil || k.Audience(c, r) }
+func (k *Kind) Admits(c Caller, r *Resource) bool {
+	return k.Serves(c) && (k.Audience == nil || k.Audience(c, r))
+}
+
+// Serves says whether a kind is for callers of this one's role.
+func (k *Kind) Serves(c Caller) bool { return k.For == "" || k.For == c.Role }
 
 // Compare orders kinds by their order, then by type URL.
 func (k *Kind) Compare(o *Kind) int {
@@ -59,6 +77,9 @@ func NewKinds(kinds ...Kind) *Kinds {
 	for _, k := range kinds {
 		if k.TypeURL == "" || all.byURL[k.TypeURL] != nil {
 			panic(fmt.Sprintf("resourcelog: kind %q is declared twice, or without a type URL", k.TypeURL))
+		}
+		if k.For != "" && k.Audience == nil {
+			panic(fmt.Sprintf("resourcelog: kind %q is for one role and declares no audience", k.TypeURL))
 		}
 		k.Label = cmp.Or(k.Label, k.TypeURL)
 		all.byURL[k.TypeURL] = &k

@@ -10,10 +10,12 @@ type nameIndex struct {
 	byAlias  map[string]map[string]struct{} // alias → names
 	byParent map[string]map[string]struct{} // parent's name → names
 	byNode   map[string]map[string]struct{} // node → names of what its proxy needs unasked
+	byReader map[string]map[string]struct{} // identity → names of what is for it
 }
 
 func newNameIndex() *nameIndex {
-	return &nameIndex{byAlias: map[string]map[string]struct{}{}, byParent: map[string]map[string]struct{}{}, byNode: map[string]map[string]struct{}{}}
+	return &nameIndex{byAlias: map[string]map[string]struct{}{}, byParent: map[string]map[string]struct{}{}, byNode: map[string]map[string]struct{}{},
+		byReader: map[string]map[string]struct{}{}}
 }
 
 func (x *nameIndex) add(r *Resource) {
@@ -22,6 +24,9 @@ func (x *nameIndex) add(r *Resource) {
 	}
 	for _, p := range r.Parents {
 		put(x.byParent, p, r.Name)
+	}
+	for _, id := range r.Readers {
+		put(x.byReader, id, r.Name)
 	}
 	if r.Node != "" {
 		put(x.byNode, r.Node, r.Name)
@@ -34,6 +39,9 @@ func (x *nameIndex) remove(r *Resource) {
 	}
 	for _, p := range r.Parents {
 		drop(x.byParent, p, r.Name)
+	}
+	for _, id := range r.Readers {
+		drop(x.byReader, id, r.Name)
 	}
 	if r.Node != "" {
 		drop(x.byNode, r.Node, r.Name)
@@ -83,6 +91,14 @@ func (l *Log) Lookup(typeURL, name string) []*Resource {
 		out = append(out, found[n])
 	}
 	return out
+}
+
+// Reads says whether a resource of a type is for an identity.
+func (l *Log) Reads(typeURL, identity string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	t := l.types[typeURL]
+	return t != nil && len(t.index.byReader[identity]) > 0
 }
 
 // OnNode names what the proxy of a node needs without asking for it, sorted.

@@ -28,6 +28,8 @@ type Resource struct {
 	// Broad says that the resource holds for others that do not name it, as a policy of a namespace does. What comes in its place
 	// and must be named can hold only once those others name it.
 	Broad bool
+	// Readers are the identities ("namespace/serviceaccount") of the callers that the resource is for, if its kind has such an audience.
+	Readers []string
 	// Node is the node whose proxy needs the resource without asking for it: it serves the workload. Empty: none does.
 	Node string
 	// Sources are the objects that the resource was made of, most of all those whose authors must hear when a client refuses it.

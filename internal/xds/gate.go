@@ -70,7 +70,7 @@ func (s *Session) namedKindMissing(w *watch) bool {
 		if k.Order >= w.kind.Order {
 			return false
 		}
-		if slices.Contains(k.RemovedAfter, w.kind.TypeURL) && s.watch[k.TypeURL] == nil {
+		if k.Serves(w.caller) && slices.Contains(k.RemovedAfter, w.kind.TypeURL) && s.watch[k.TypeURL] == nil {
 			return true
 		}
 	}

@@ -25,6 +25,8 @@ type Client struct {
 	Node     string `json:"node"`     // the node it runs on
 	Workload string `json:"workload"` // "namespace/pod"
 	Identity string `json:"identity"` // "namespace/serviceaccount"
+	// Role is what the proxy is for.
+	Role resourcelog.Role `json:"role,omitempty"`
 }
 
 // Authenticator proves from a stream's metadata who opened it. Its errors are gRPC statuses.
@@ -103,7 +105,9 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 	}
 	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
 	st.session.Caller = resourcelog.Caller(client)
-	st.session.Serves = client.Node
+	if client.Role != resourcelog.RoleWaypoint {
+		st.session.Serves = client.Node
+	}
 	st.session.Stride = stride
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		st.address = p.Addr.String()
