@@ -9,10 +9,12 @@ import (
 // OwnNames says which pods may have a certificate in their own name, and for how long. A node proxy keeps the keys of its node's pods to
 // itself. Who gets a certificate in its own name has the key, can carry it away, and stays able to use it until the certificate ends.
 //
-// Only a list decides. Whoever may create a pod chooses its service account, its labels and its token volumes, and often its Gateway, too.
+// Lists alone decide. Whoever may create a pod chooses its service account, its labels and its token volumes, and often its Gateway, too.
 type OwnNames struct {
 	// Accounts are the service accounts, "namespace/name", of waypoints, gateways and sidecars. The zero value lists nobody.
 	Accounts map[string]bool
+	// Deployed says whether an account is that of a Gateway whose proxies this mesh runs itself; nil where it runs none.
+	Deployed func(account string) bool
 	// Lifetime is the longest that such a certificate lives; 0 is no limit of its own.
 	Lifetime time.Duration
 }
@@ -23,8 +25,8 @@ const DefaultOwnLifetime = time.Hour
 // may says why a caller may not have a certificate in its own name; it is nil if the caller may.
 func (o OwnNames) may(caller Caller, pod *corev1.Pod) error {
 	switch {
-	case !o.Accounts[caller.Account()]:
-		return refuse("own_identity_not_listed", "pods of service account %s get no certificate in their own name; if they are waypoints, gateways or sidecars, list it in --own-identity-accounts (chart: control.ownIdentityAccounts)",
+	case !o.Accounts[caller.Account()] && (o.Deployed == nil || !o.Deployed(caller.Account())):
+		return refuse("own_identity_not_listed", "pods of service account %s get no certificate in their own name; if they are waypoints, gateways or sidecars that this mesh does not run itself, list it in --own-identity-accounts (chart: control.ownIdentityAccounts)",
 			caller.Account())
 	case pod.Spec.HostNetwork:
 		return refuse("own_identity_on_host_network", "pod %s/%s has hostNetwork and gets no certificate in its own name; give it a network of its own", pod.Namespace, pod.Name)

@@ -95,3 +95,24 @@ func TestAListedPodOnItsNodesNetworkGetsNoCertificate(t *testing.T) {
 		t.Errorf("got %v, counted %v", err, a.counted.refused)
 	}
 }
+
+func TestTheAccountOfADeployedGatewayCountsAsListed(t *testing.T) {
+	a := newAuthority(t)
+	deployed := false
+	a.service.Authorizer.Own = OwnNames{Deployed: func(account string) bool { return deployed && account == "shop/db" }, Lifetime: time.Hour}
+	if _, err := a.ask(a.ownToken(), "", csr(t, newKey(t), nil), 0); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("nothing is deployed: %v", err)
+	}
+	deployed = true
+	resp, err := a.ask(a.ownToken(), "", csr(t, newKey(t), nil), 24*3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if leaf := parse(t, resp.CertChain[0]); leaf.URIs[0].String() != "spiffe://cluster.local/ns/shop/sa/db" || leaf.NotAfter.Sub(a.now) != time.Hour {
+		t.Errorf("got %s for %s", leaf.URIs[0], leaf.NotAfter.Sub(a.now))
+	}
+	// Its own name and no more.
+	if _, err := a.ask(a.ownToken(), web, csr(t, newKey(t), nil), 0); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("in another's name: %v", err)
+	}
+}
