@@ -294,6 +294,16 @@ func (s *Store) AuthorizationPolicy(key Key) (*securityv1.AuthorizationPolicy, b
 	return value[*securityv1.AuthorizationPolicy](s, key)
 }
 
+// RequestAuthentication returns a live policy.
+func (s *Store) RequestAuthentication(key Key) (*securityv1.RequestAuthentication, bool) {
+	return value[*securityv1.RequestAuthentication](s, key)
+}
+
+// ConfigMap returns a live ConfigMap.
+func (s *Store) ConfigMap(key Key) (*corev1.ConfigMap, bool) {
+	return value[*corev1.ConfigMap](s, key)
+}
+
 // PeerAuthentication returns a live policy.
 func (s *Store) PeerAuthentication(key Key) (*securityv1.PeerAuthentication, bool) {
 	return value[*securityv1.PeerAuthentication](s, key)

@@ -22,7 +22,9 @@ type Waypoints func(namespace, name string) *Waypoint
 type Context struct {
 	Namespace *corev1.Namespace // nil if unknown
 	Waypoints Waypoints
-	// Holder names the object with the better right to an address; empty if there is none. Set for Services, ServiceEntries and pods only.
+	// Servers finds the Gateways that this mesh's own proxies serve, whether they can be reached or not; see Served.
+	Servers Waypoints
+	// Holder names the object that has an address of a Service, ServiceEntry or pod with more right; empty if none has. Nil for all others.
 	Holder func(netip.Addr) string
 	// Part returns the blocks of a range that an entry may use, or the owner of the addresses because of which it has none. Set for entries
 	// only.
@@ -217,22 +219,9 @@ func (c Context) ingress(o metav1.Object) bool {
 
 // weighted shares a service's connections between its waypoint and a canary. The canary is declared where the waypoint is.
 func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*workload.WeightedWaypoint {
-	labels, annotations := o.GetLabels(), o.GetAnnotations()
-	if _, name, _ := wish(labels, o.GetNamespace()); name == "" {
-		if _, ok := labels[wellknown.UseWaypointCanary]; !ok {
-			labels = c.labels()
-		}
-		if _, ok := annotations[wellknown.UseWaypointCanaryWeight]; !ok {
-			annotations = c.annotations()
-		}
-	}
-	name := labels[wellknown.UseWaypointCanary]
-	if name == "" || name == noWaypoint {
+	namespace, name, annotations := c.canaryWish(o)
+	if name == "" {
 		return nil
-	}
-	namespace := o.GetNamespace()
-	if other, ok := labels[wellknown.UseWaypointCanaryNS]; ok {
-		namespace = other
 	}
 	ref := namespace + "/" + name
 	if ref == primary.Ref() {
@@ -265,8 +254,29 @@ func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*wor
 	}
 }
 
-// bindWorkload finds the waypoint of connections to a workload's own address. For an instance of a waypoint it returns how the instance
-// takes inbound connections.
+// canaryWish reads the choice of a canary: of the object if that chooses the waypoint, else of its namespace as well. name is empty without one.
+func (c Context) canaryWish(o metav1.Object) (namespace, name string, annotations map[string]string) {
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
+	if _, name, _ := wish(labels, o.GetNamespace()); name == "" {
+		if _, ok := labels[wellknown.UseWaypointCanary]; !ok {
+			labels = c.labels()
+		}
+		if _, ok := annotations[wellknown.UseWaypointCanaryWeight]; !ok {
+			annotations = c.annotations()
+		}
+	}
+	namespace = o.GetNamespace()
+	if other, ok := labels[wellknown.UseWaypointCanaryNS]; ok {
+		namespace = other
+	}
+	if name = labels[wellknown.UseWaypointCanary]; name == noWaypoint {
+		name = ""
+	}
+	return namespace, name, annotations
+}
+
+// bindWorkload finds the waypoint of what is sent to a workload itself, or how the workload takes inbound connections if it is an
+// instance of a waypoint.
 func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAddress, *workload.ApplicationTunnel) {
 	if name := o.GetLabels()[wellknown.GatewayName]; name != "" {
 		if w := c.find(o.GetNamespace(), name); w != nil {

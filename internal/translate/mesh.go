@@ -20,6 +20,8 @@ type Mesh struct {
 	Network            string // "" on a single network
 	RootNamespace      string // "istio-system": policies there hold for the whole mesh
 	DomainSuffix       string // "cluster.local", of service names
+	// ServeIstioWaypoints says that this mesh's proxies serve the Gateways of Istio's waypoint class as well as those of its own.
+	ServeIstioWaypoints bool
 }
 
 // ServiceHost is the DNS name of a service.

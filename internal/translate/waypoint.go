@@ -32,7 +32,7 @@ const (
 )
 
 // waypointClasses are the GatewayClasses that need no object to be known as waypoints.
-var waypointClasses = []string{"istio-waypoint", "lateen-waypoint"}
+var waypointClasses = []string{istioWaypointClass, lateenWaypointClass}
 
 // Waypoint is a proxy that connections to others pass through, as a Gateway declares it.
 type Waypoint struct {
@@ -43,7 +43,10 @@ type Waypoint struct {
 	Traffic string
 	// Tunnel says how the waypoint's own pods take what is tunnelled to them; nil for those that speak HBONE.
 	Tunnel *workload.ApplicationTunnel
+	// Identity is the "namespace/serviceaccount" of its proxies, if this mesh's proxies serve it; see Served.
+	Identity string
 
+	class    string // the same
 	from     gatewayv1.FromNamespaces
 	selector labels.Selector
 }
@@ -103,7 +106,17 @@ func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, ow
 		return nil, []model.Condition{rejected("AddressNotAssigned", fmt.Sprintf("no address: status.addresses is empty and there is no Service %s/%s; what uses this waypoint is reached without it until then",
 			gw.Namespace, gw.Name))}
 	}
-	w := &Waypoint{Namespace: gw.Namespace, Name: gw.Name, Address: address, Traffic: trafficForServices}
+	w := declared(gw, class, v)
+	w.Address = address
+	if isWaypoint && boundListener(gw, w.Tunnel) == nil {
+		v.note("UnsupportedValue", fmt.Sprintf("no listener has protocol %s and port %d; node proxies use that port all the same, and only objects of namespace %s may be bound", hboneListener, hbonePort, gw.Namespace))
+	}
+	return w, v.conditions()
+}
+
+// declared is the waypoint that a Gateway declares, without the address at which it is found.
+func declared(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, v *verdict) *Waypoint {
+	w := &Waypoint{Namespace: gw.Namespace, Name: gw.Name, Traffic: trafficForServices}
 	if class != nil && class.Labels[wellknown.WaypointFor] != "" {
 		w.Traffic = class.Labels[wellknown.WaypointFor]
 	}
@@ -130,10 +143,7 @@ func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, ow
 			w.selector = selector
 		}
 	}
-	if isWaypoint && listener == nil {
-		v.note("UnsupportedValue", fmt.Sprintf("no listener has protocol %s and port %d; node proxies use that port all the same, and only objects of namespace %s may be bound", hboneListener, hbonePort, gw.Namespace))
-	}
-	return w, v.conditions()
+	return w
 }
 
 // OwnAddress is the host name of the Service that bears a Gateway's name.
@@ -231,14 +241,7 @@ func NetworkGateways(mesh Mesh, gw *gatewayv1.Gateway) []NetworkGateway {
 		return nil
 	}
 	port := uint32(gw.Spec.Listeners[at].Port)
-	account := gw.Annotations[wellknown.GatewayServiceAccount]
-	switch {
-	case account != "":
-	case gw.Spec.GatewayClassName == remoteGatewayClass:
-		account = gw.Name + "-" + remoteGatewayClass
-	default:
-		account = gw.Name
-	}
+	account := GatewayAccount(gw)
 	out := []NetworkGateway{}
 	addresses := gw.Status.Addresses
 	if len(addresses) == 0 {

@@ -45,6 +45,7 @@ const (
 	MeshController           = "istio.io/mesh-controller"
 	Programmed               = "lateen.dev/Programmed"
 	WaypointBound            = "istio.io/WaypointBound"
+	WaypointAccepted         = "WaypointAccepted"
 	LateenWaypointController = "lateen.dev/waypoint-controller"
 	ProxyProtocol            = "istio.io/PROXY"
 	NodeIndex                = "lateen.dev/node-index"
@@ -124,6 +125,8 @@ var Keys = []Key{
 	{WaypointBound, "Proxies", Condition, "Service, ServiceEntry, WorkloadEntry", "control plane writes", "`True`; `False` with a reason",
 		"whether connections to the object go through the waypoint that it asks for; on Kubernetes only, elsewhere it is called `WaypointBound`"},
 
+	{WaypointAccepted, "Policy", Condition, "AuthorizationPolicy, RequestAuthentication", "control plane writes", "`True` with reason `Accepted` or `PartiallyInvalid`; `False` with `TargetNotFound`, `NotBound`, `NotServed` or `Invalid`",
+		"whether waypoints have a policy with `targetRefs`. `NotBound`: connections to the service that it names go direct until the service is bound to a waypoint. `NotServed`: the Gateway that it names is not this mesh's to serve. The entries of `status.parents` say it of each target"},
 	{DryRun, "Policy", Annotation, "AuthorizationPolicy", "control plane", "`true`, `false`",
 		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},
 
