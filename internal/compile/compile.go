@@ -35,6 +35,7 @@ type Compiler struct {
 	peers     *peerCompiler
 	services  *serviceCompiler
 	workloads *workloadCompiler
+	requests  *requestCompiler
 	steps     []step
 }
 
@@ -53,10 +54,11 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	c.allocator = newAllocator(f, assignments, c.hosts, c.arbiter.asks, c.places)
 	c.policies = newPolicyCompiler(f, c.out, l, assignments)
 	c.peers = newPeerCompiler(f, c.out, c.policies)
-	asked := newGateways(f, c.out, c.places.occupant)
+	asked := newGateways(f, c.out, c.index, c.places.occupant)
 	c.services = &serviceCompiler{facts: f, out: c.out, gateways: asked, places: c.places, arbiter: c.arbiter, allocator: c.allocator, hosts: c.hosts,
-		names: c.index.names, assignments: assignments}
+		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), bound: map[model.Key]translate.Bound{}}
 	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers)
+	c.requests = newRequestCompiler(f, c.out, c.index, asked, c.services)
 	spoken := &speakers{facts: f, hosts: c.hosts, names: c.index.names, selection: c.index.selection, asks: c.arbiter.asks, assignments: assignments,
 		allocator: c.allocator, places: c.places}
 	c.steps = []step{
@@ -70,6 +72,9 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 		each(workloadOutput, c.workloads.compile),
 		each(nodeOutput, c.workloads.tellNode),
 		together(c.peers.tell, peerOutput, verdictOutput),
+		each(meshOutput, c.requests.settle),
+		each(requestGatewayOutput, c.requests.compileGateway),
+		each(requestPolicyOutput, c.requests.compilePolicy),
 	}
 	return c
 }
@@ -90,7 +95,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 	}
 	c.keepAssignments(b)
 	appended := c.log.Append(generation, b.changes)
-	compiled := len(b.stale[serviceOutput]) + len(b.stale[workloadOutput]) + len(b.stale[policyOutput])
+	compiled := len(b.stale[serviceOutput]) + len(b.stale[workloadOutput]) + len(b.stale[policyOutput]) + len(b.stale[requestPolicyOutput])
 	c.compiled += compiled
 	took := time.Since(start)
 	c.took(took)

@@ -5,7 +5,6 @@ import (
 
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/source/files"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // FuzzCompile gives the compiler whatever the decoder takes: no panic, every resource decodes and is one that proxies take, and removing the objects again leaves nothing.
@@ -17,6 +16,7 @@ func FuzzCompile(f *testing.F) {
 		"apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: wp, annotations: {ambient.istio.io/waypoint-inbound-binding: PROXY/1}, labels: {topology.istio.io/network: far}}\nspec: {gatewayClassName: istio-remote, addresses: [{value: x}], listeners: [{name: m, protocol: HBONE, port: 15008, allowedRoutes: {namespaces: {from: Selector, selector: {matchExpressions: [{key: a, operator: In, values: [b]}]}}}}]}\n",
 		peerAuthentication("shop", "x", "selector: {matchLabels: {a: b}}, portLevelMtls: {80: {mode: STRICT}}"),
 		"apiVersion: v1\nkind: Service\nmetadata: {name: wp, annotations: {networking.istio.io/exportTo: \".,x\"}}\nspec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}\n",
+		requestMesh,
 	} {
 		f.Add([]byte(text))
 	}
@@ -42,7 +42,7 @@ func FuzzCompile(f *testing.F) {
 		p.taken()
 		p.Apply(put)
 		p.Apply(removed)
-		for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+		for _, typeURL := range p.log.Types() {
 			for _, r := range p.log.Live(typeURL) {
 				t.Errorf("%s is left", r.Name)
 			}

@@ -17,15 +17,18 @@ type gateways struct {
 	*facts
 	out       *publisher
 	occupant  func(network string, addr netip.Addr) string
+	index     *sourceIndex
 	waypoints map[model.Key]*translate.Waypoint
+	served    map[model.Key]*translate.Waypoint // those that this mesh's own proxies serve, whether they can be reached or not
 	networks  map[model.Key][]translate.NetworkGateway
 	resources map[model.Key]map[string]bool // Gateway → names of its resources in the log
 	users     map[string]map[model.Key]bool // subject → objects that asked
 	asked     map[model.Key]map[string]bool // object → subjects
 }
 
-func newGateways(f *facts, out *publisher, occupant func(network string, addr netip.Addr) string) *gateways {
-	return &gateways{facts: f, out: out, occupant: occupant, waypoints: map[model.Key]*translate.Waypoint{}, networks: map[model.Key][]translate.NetworkGateway{},
+func newGateways(f *facts, out *publisher, index *sourceIndex, occupant func(network string, addr netip.Addr) string) *gateways {
+	return &gateways{facts: f, out: out, index: index, occupant: occupant, waypoints: map[model.Key]*translate.Waypoint{}, served: map[model.Key]*translate.Waypoint{},
+		networks:  map[model.Key][]translate.NetworkGateway{},
 		resources: map[model.Key]map[string]bool{},
 		users:     map[string]map[model.Key]bool{}, asked: map[model.Key]map[string]bool{}}
 }
@@ -74,7 +77,7 @@ func (g *gateways) answer(b *batch, subject string) {
 
 // settle works out what a Gateway is now and touches those who use it.
 func (g *gateways) settle(b *batch, key model.Key) {
-	var waypoint *translate.Waypoint
+	var waypoint, served *translate.Waypoint
 	var networks []translate.NetworkGateway
 	gw, exists := g.store.Gateway(key)
 	if exists {
@@ -83,10 +86,12 @@ func (g *gateways) settle(b *batch, key model.Key) {
 		w, conditions := translate.Gateway(g.mesh, gw, class, own)
 		g.out.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class)}})
 		waypoint, networks = w, translate.NetworkGateways(g.mesh, gw)
+		served = translate.Served(g.mesh, gw, class)
 	}
-	if waypoint != nil || g.waypoints[key] != nil {
+	if waypoint != nil || g.waypoints[key] != nil || !translate.SameServer(served, g.served[key]) {
 		g.answer(b, aboutWaypoint(key))
 	}
+	g.serve(b, key, served)
 	if waypoint == nil {
 		delete(g.waypoints, key)
 	} else {
@@ -116,6 +121,27 @@ func (g *gateways) settle(b *batch, key model.Key) {
 	}
 }
 
+// serve takes note of what a Gateway is to its own proxies, and touches the policies for it.
+func (g *gateways) serve(b *batch, key model.Key, served *translate.Waypoint) {
+	policy := func(policy model.Key) { b.mark(requestPolicyOutput, policy) }
+	g.index.policiesFor(key, policy)
+	before := g.served[key]
+	if translate.SameServer(before, served) {
+		return
+	}
+	b.mark(requestGatewayOutput, key)
+	for _, w := range []*translate.Waypoint{before, served} {
+		if w != nil {
+			g.index.policiesFor(model.GatewayClassKey(w.Class()), policy)
+		}
+	}
+	if served == nil {
+		delete(g.served, key)
+	} else {
+		g.served[key] = served
+	}
+}
+
 // context is what an object's translation may ask for; what it asks is remembered.
 func (g *gateways) context(key model.Key) translate.Context {
 	ns, _ := g.store.Namespace(key.Namespace)
@@ -123,6 +149,10 @@ func (g *gateways) context(key model.Key) translate.Context {
 		gateway := model.GatewayKey(namespace, name)
 		g.ask(key, aboutWaypoint(gateway))
 		return g.waypoints[gateway]
+	}, Servers: func(namespace, name string) *translate.Waypoint {
+		gateway := model.GatewayKey(namespace, name)
+		g.ask(key, aboutWaypoint(gateway))
+		return g.served[gateway]
 	}}
 }
 

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"cmp"
+
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
@@ -11,13 +13,16 @@ type output int
 
 // The outputs, in the order in which a batch brings them up to date.
 const (
-	gatewayOutput  output = iota // a Gateway: a waypoint, or the entrance to a network
-	policyOutput                 // the policy of an AuthorizationPolicy
-	peerOutput                   // the policies of all PeerAuthentications; they are compiled together
-	serviceOutput                // the services of a Service or a ServiceEntry
-	workloadOutput               // the workloads of a Pod, a WorkloadEntry, a ServiceEntry or an EndpointSlice
-	nodeOutput                   // the conditions of a Node
-	verdictOutput                // the conditions of a PeerAuthentication
+	gatewayOutput        output = iota // a Gateway: a waypoint, or the entrance to a network
+	policyOutput                       // the policy of an AuthorizationPolicy
+	peerOutput                         // the policies of all PeerAuthentications; they are compiled together
+	serviceOutput                      // the services of a Service or a ServiceEntry
+	workloadOutput                     // the workloads of a Pod, a WorkloadEntry, a ServiceEntry or an EndpointSlice
+	nodeOutput                         // the conditions of a Node
+	verdictOutput                      // the conditions of a PeerAuthentication
+	meshOutput                         // the mesh's settings
+	requestGatewayOutput               // a Gateway as its own proxies know it
+	requestPolicyOutput                // a policy with targetRefs
 	outputs
 )
 
@@ -29,6 +34,8 @@ type source struct {
 	edges []edge
 	// accepted says that no translation judges the objects: each is accepted as it is.
 	accepted bool
+	// reads, if set, says which objects of the kind are read. The others are told that they have no effect.
+	reads func(x *sourceIndex, key model.Key) bool
 	// partial says that some objects of the kind have no effect. Such an object is told so, and passes neither feeds nor edges.
 	partial bool
 }
@@ -93,6 +100,12 @@ var sourceOf = func() map[kindKey]*source {
 // take updates the indices with one changed object, and marks the outputs that depend on it.
 func (c *Compiler) take(b *batch, ch model.Changed) {
 	s := sourceOf[kindKey{ch.Key.Group, ch.Key.Kind}]
+	if s != nil && s.reads != nil && !s.reads(c.index, ch.Key) {
+		if ch.New != nil {
+			c.out.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(cmp.Or(ch.New.Reason, "nothing reads it where it is; of its kind "+c.index.mesh.ConfigKey().String()+" is read alone"))})
+		}
+		return
+	}
 	if ch.New != nil && (s == nil || s.partial && ch.New.Support != model.Implemented) {
 		switch {
 		case s != nil || ch.New.Support == model.Ineffective:

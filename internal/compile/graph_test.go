@@ -41,7 +41,7 @@ spec: {address: 192.0.2.1}
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: lateen-waypoint}
-spec: {controllerName: lateen.dev/waypoint}
+spec: {controllerName: lateen.dev/waypoint-controller}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -57,6 +57,21 @@ apiVersion: security.istio.io/v1
 kind: PeerAuthentication
 metadata: {name: pa, namespace: shop}
 spec: {selector: {matchLabels: {app: a}}, mtls: {mode: STRICT}}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: class, namespace: istio-system}
+spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: lateen-waypoint}], rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: ra, namespace: shop}
+spec: {targetRefs: [{kind: Service, name: wp}], jwtRules: [{issuer: x}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: "accessLogFile: /dev/stdout"}
 `
 
 // An object that comes or goes marks an output along every edge that its kind declares: no edge is dead.

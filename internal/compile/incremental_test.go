@@ -22,6 +22,10 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		namespaces := []string{"shop", "other", "istio-system"}
 		pick := func(options ...string) string { return options[rng.IntN(len(options))] }
+		target := func() string {
+			return "targetRefs: [" + pick("{group: gateway.networking.k8s.io, kind: Gateway, name: wp}", "{group: gateway.networking.k8s.io, kind: Gateway, name: s1}", "{group: gateway.networking.k8s.io, kind: GatewayClass, name: lateen-waypoint}",
+				"{kind: Service, name: s1}", "{kind: Service, name: s2}, {kind: Service, name: s0}", "{group: networking.istio.io, kind: ServiceEntry, name: se1}", "{group: networking.istio.io, kind: ServiceEntry, name: se2}, {kind: Other, name: x}") + "]"
+		}
 		live := map[model.Key]model.Object{}
 		file := filepath.Join(t.TempDir(), "assignments.json")
 		kept, err := LoadAssignments(file, time.Now())
@@ -37,9 +41,15 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 				var text string
 				waypoint := pick("", "", "istio.io/use-waypoint: wp", "istio.io/use-waypoint: none", `istio.io/use-waypoint: ""`, "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")
 				var slice *model.Object
-				switch rng.IntN(14) {
+				switch rng.IntN(18) {
+				case 17:
+					text = fmt.Sprintf("apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: ra%d, namespace: %s}\nspec: {%s, jwtRules: [{issuer: x}]}\n", rng.IntN(2), ns, target())
+				case 15, 16:
+					text = authorization(ns, fmt.Sprint("ap", rng.IntN(4)), target()+", action: "+pick("ALLOW", "DENY", "AUDIT")+", rules: [{to: [{operation: {methods: [GET]}}], from: [{source: {principals: [old/ns/a/sa/b]}}]}]")
+				case 14:
+					text = fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: %s}\ndata: {mesh: %q}\n", ns, pick("", "accessLogFile: /dev/stdout", "trustDomainAliases: [old]", "pathNormalization: {normalization: NONE}\ntrustDomainAliases: [old]", "enableTracing: true"))
 				case 13:
-					text = fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: %s}\nspec: {controllerName: %s}\n", pick("lateen-waypoint", "other"), pick("istio.io/mesh-controller", "example.com/else"))
+					text = fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: %s}\nspec: {controllerName: %s}\n", pick("lateen-waypoint", "other"), pick("istio.io/mesh-controller", "example.com/else", "lateen.dev/waypoint-controller"))
 				case 12:
 					slice = sliceIn(ns, fmt.Sprint("es", rng.IntN(3)), fmt.Sprint("s", rng.IntN(3)), fmt.Sprint("p", rng.IntN(5)), fmt.Sprint("10.0.0.", rng.IntN(9)), rng.IntN(4) > 0)
 				case 7, 8:
@@ -117,6 +127,9 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 		for key := range live {
 			if a, b := said[key], want[key]; a == (model.Condition{}) || a.Reason != b.Reason || a.Message != b.Message {
 				t.Errorf("seed %d: %s is told %q, want %q", seed, key, a.Message, b.Message)
+			}
+			if a, b := p.attached(key), fresh.attached(key); a != b {
+				t.Errorf("seed %d: of %s it is said %s, want %s", seed, key, a, b)
 			}
 			if a, b := p.listeners(key), fresh.listeners(key); a != b {
 				t.Errorf("seed %d: listeners of %s are told %s, want %s", seed, key, a, b)

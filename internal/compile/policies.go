@@ -28,7 +28,7 @@ func newPolicyCompiler(f *facts, out *publisher, l *resourcelog.Log, assignments
 func (c *policyCompiler) compile(b *batch, key model.Key) {
 	before, had := c.published[key]
 	delete(c.published, key)
-	if policy, ok := c.store.AuthorizationPolicy(key); ok {
+	if policy, ok := c.store.AuthorizationPolicy(key); ok && !translate.Targeted(policy) {
 		authorization, conditions := translate.Authorization(c.mesh, policy)
 		c.out.conditions(b, key, conditions)
 		if authorization != nil {

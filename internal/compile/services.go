@@ -20,11 +20,15 @@ type serviceCompiler struct {
 	hosts       *hosts
 	names       *names
 	assignments *Assignments
+	index       *sourceIndex
+	bindings    *bindings
+	bound       map[model.Key]translate.Bound // how the services of an object are to be reached
 }
 
 // compile brings the services of one object up to date.
 func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	published := map[string]bool{}
+	var intent translate.Intent
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
@@ -43,6 +47,7 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	ctx.Part = func(block netip.Prefix) translate.Remains { return c.arbiter.part(key, block) }
 	if svc, ok := c.store.Service(key); ok {
 		s, conditions := translate.Service(c.mesh, svc, ctx)
+		intent = translate.ServiceIntent(svc, ctx)
 		c.out.conditions(b, key, conditions)
 		if s != nil {
 			publish(s)
@@ -60,6 +65,7 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 		}
 		in.Shared = c.arbiter.shared(se, key)
 		services, conditions := translate.ServiceEntry(c.mesh, in)
+		intent = translate.EntryIntent(se, ctx)
 		c.out.conditions(b, key, conditions)
 		for _, s := range services {
 			publish(s)
@@ -67,6 +73,7 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	} else {
 		c.gateways.forget(key)
 	}
+	c.bind(b, key, published, intent)
 	for name := range c.hosts.resources[key] {
 		if published[name] {
 			continue

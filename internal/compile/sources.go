@@ -77,15 +77,28 @@ var sources = []source{
 	},
 	{
 		group: model.GatewayGroup, kind: "GatewayClass", accepted: true,
-		edges: []edge{{to: gatewayOutput, keys: gatewaysOfClass}},
+		edges: []edge{
+			{to: gatewayOutput, keys: gatewaysOfClass},
+			{to: requestPolicyOutput, keys: policiesOfTarget},
+		},
 	},
 	{
 		group: model.SecurityGroup, kind: "AuthorizationPolicy",
-		feeds: []feed{feedSelector(policySelector)},
+		feeds: []feed{feedSelector(policySelector), feedTargets},
 		edges: []edge{
 			{to: policyOutput, keys: self},
+			{to: requestPolicyOutput, keys: self},
 			{to: workloadOutput, keys: chosen(policySelector)},
 		},
+	},
+	{
+		group: model.SecurityGroup, kind: "RequestAuthentication",
+		feeds: []feed{feedTargets},
+		edges: []edge{{to: requestPolicyOutput, keys: self}},
+	},
+	{
+		group: "", kind: "ConfigMap", reads: isMeshConfig,
+		edges: []edge{{to: meshOutput, keys: self}},
 	},
 	{
 		group: model.SecurityGroup, kind: "PeerAuthentication",
@@ -103,14 +116,18 @@ type sourceIndex struct {
 	store     *model.Store
 	selection *model.Selection
 	names     *names
+	targets   targets
 	slices    map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
 	slicesOf  map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
 }
 
 func newSourceIndex(mesh translate.Mesh, store *model.Store) *sourceIndex {
-	return &sourceIndex{mesh: mesh, store: store, selection: model.NewSelection(), names: newNames(mesh.DomainSuffix),
+	return &sourceIndex{mesh: mesh, store: store, selection: model.NewSelection(), names: newNames(mesh.DomainSuffix), targets: targets{},
 		slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{}}
 }
+
+// isMeshConfig says whether an object is the ConfigMap of the mesh's settings.
+func isMeshConfig(x *sourceIndex, key model.Key) bool { return key == x.mesh.ConfigKey() }
 
 // self is the object's own key.
 func self(_ *sourceIndex, ch model.Changed, stale marker) { stale.mark(ch.Key) }

@@ -7,6 +7,7 @@ import (
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
+	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
@@ -24,12 +25,13 @@ type workloadCompiler struct {
 	policies  *policyCompiler
 	peers     *peerCompiler
 	misplaced misplaced
+	bindings  *bindings
 	endpoints map[model.Key]map[string]bool // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
 }
 
 func newWorkloadCompiler(f *facts, out *publisher, index *sourceIndex, g *gateways, p *places, h *hosts, policies *policyCompiler, peers *peerCompiler) *workloadCompiler {
 	return &workloadCompiler{facts: f, out: out, index: index, gateways: g, places: p, hosts: h, policies: policies, peers: peers,
-		misplaced: misplaced{}, endpoints: map[model.Key]map[string]bool{}}
+		misplaced: misplaced{}, bindings: newBindings(out), endpoints: map[model.Key]map[string]bool{}}
 }
 
 // compile compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
@@ -43,6 +45,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 			c.gateways.forget(key)
 			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
+			c.bindings.publish(b, key, nil)
 			return
 		}
 		in := c.workloadInput(b, key)
@@ -52,6 +55,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 		c.misplaced.note(key, conditions)
 		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
+		c.bind(b, key, name, w, translate.WorkloadIntent(pod, in.Context))
 	case "WorkloadEntry":
 		name := c.mesh.WorkloadEntryResource(key.Namespace, key.Name)
 		we, ok := c.store.WorkloadEntry(key)
@@ -59,11 +63,14 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 			c.gateways.forget(key)
 			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
+			c.bindings.publish(b, key, nil)
 			return
 		}
-		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
+		in := c.workloadInput(b, key)
+		w, conditions := translate.WorkloadEntry(c.mesh, we, in)
 		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
+		c.bind(b, key, name, w, translate.EntryWorkloadIntent(we, in.Context))
 	case "ServiceEntry":
 		c.compileEndpoints(b, key)
 	case "EndpointSlice":
@@ -73,12 +80,20 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 
 func (c *workloadCompiler) compileEndpoints(b *batch, key model.Key) {
 	now := map[string]bool{}
+	bound := map[string]*l7.Binding{}
 	if se, ok := c.store.ServiceEntry(key); ok {
-		for _, w := range translate.Endpoints(c.mesh, se, c.hosts.owned(se, key), c.workloadInput(b, key)) {
+		in, hosts := c.workloadInput(b, key), c.hosts.owned(se, key)
+		for _, w := range translate.Endpoints(c.mesh, se, hosts, in) {
 			now[w.Uid] = true
 			c.publish(b, key, w.Uid, w)
 		}
+		for uid, intent := range translate.EndpointIntents(c.mesh, se, hosts, in.Context) {
+			if binding := translate.WorkloadBinding(uid, intent.Gateways); binding != nil && now[uid] {
+				bound[uid] = binding
+			}
+		}
 	}
+	c.bindings.publish(b, key, bound)
 	if len(now) == 0 {
 		c.peers.settleOwner(b, key, nil)
 	}
@@ -128,6 +143,15 @@ func (c *workloadCompiler) publish(b *batch, key model.Key, name string, w *work
 		return
 	}
 	c.out.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+}
+
+// bind publishes through which Gateways a workload is to be reached, if there is one.
+func (c *workloadCompiler) bind(b *batch, key model.Key, name string, w *workload.Workload, intent translate.Intent) {
+	var bound map[string]*l7.Binding
+	if binding := translate.WorkloadBinding(name, intent.Gateways); binding != nil && w != nil {
+		bound = map[string]*l7.Binding{name: binding}
+	}
+	c.bindings.publish(b, key, bound)
 }
 
 // tellNode says which addresses of a node are somebody else's.

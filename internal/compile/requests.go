@@ -1,0 +1,157 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"lateen.dev/lateen/internal/gen/l7"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
+)
+
+// requestCompiler compiles what proxies have that read requests: their Gateways, with the settings of the mesh, and the policies with targetRefs.
+type requestCompiler struct {
+	*facts
+	out      *publisher
+	index    *sourceIndex
+	gateways *gateways
+	services *serviceCompiler
+
+	settings  translate.MeshSettings
+	published map[model.Key]bool // policies and Gateways that have a resource
+}
+
+func newRequestCompiler(f *facts, out *publisher, index *sourceIndex, g *gateways, s *serviceCompiler) *requestCompiler {
+	return &requestCompiler{facts: f, out: out, index: index, gateways: g, services: s, settings: translate.ReadMeshConfig(f.mesh, nil), published: map[model.Key]bool{}}
+}
+
+// settle reads the mesh's settings and touches those who depend on what has changed of them.
+func (c *requestCompiler) settle(b *batch, key model.Key) {
+	config, _ := c.store.ConfigMap(key)
+	now := translate.ReadMeshConfig(c.mesh, config)
+	if config != nil {
+		c.out.conditions(b, key, now.Conditions)
+	}
+	before := c.settings
+	c.settings = now
+	if !proto.Equal(before.Settings, now.Settings) {
+		for gateway := range c.gateways.served {
+			b.mark(requestGatewayOutput, gateway)
+		}
+	}
+	if !slices.Equal(before.Aliases(), now.Aliases()) {
+		for _, policies := range c.index.targets {
+			for policy := range policies {
+				b.mark(requestPolicyOutput, policy)
+			}
+		}
+	}
+}
+
+// compileGateway compiles a Gateway for its own proxies.
+func (c *requestCompiler) compileGateway(b *batch, key model.Key) {
+	name := key.Namespace + "/" + key.Name
+	served := c.gateways.served[key]
+	if served == nil {
+		if c.published[key] {
+			delete(c.published, key)
+			b.remove(wirekind.Gateway, name)
+		}
+		return
+	}
+	c.published[key] = true
+	c.out.emit(b, wirekind.Gateway, name, nil, nil, translate.RequestGateway(served, c.settings.Settings), key)
+}
+
+// compilePolicy compiles an AuthorizationPolicy or a RequestAuthentication with targetRefs.
+func (c *requestCompiler) compilePolicy(b *batch, key model.Key) {
+	name, kind := key.Namespace+"/"+key.Name, wirekind.RequestAuthorization
+	var message proto.Message
+	if key.Kind == "RequestAuthentication" {
+		kind = wirekind.RequestAuthentication
+		if ra, ok := c.store.RequestAuthentication(key); ok {
+			policy, report := translate.RequestAuthentication(c.mesh, ra, c.targets())
+			c.out.report(b, key, report)
+			if policy != nil {
+				message = policy
+			}
+		}
+	} else if ap, ok := c.store.AuthorizationPolicy(key); ok && translate.Targeted(ap) {
+		policy, report := translate.RequestAuthorization(c.settings.Mesh(c.mesh), ap, c.targets())
+		c.out.report(b, key, report)
+		if policy != nil {
+			message = policy
+		}
+	}
+	switch {
+	case message != nil:
+		c.published[key] = true
+		c.out.emit(b, kind, name, nil, nil, message, key)
+	case c.published[key]:
+		delete(c.published, key)
+		b.remove(kind, name)
+	}
+}
+
+// targets is what policies may name.
+func (c *requestCompiler) targets() translate.Targets {
+	return translate.Targets{
+		Gateway: func(namespace, name string) (*translate.Waypoint, string, bool) {
+			key := model.GatewayKey(namespace, name)
+			gw, exists := c.store.Gateway(key)
+			if !exists {
+				return nil, "", false
+			}
+			return c.gateways.served[key], string(gw.Spec.GatewayClassName), true
+		},
+		Class: func(name string) (served []*translate.Waypoint, waypoints bool) {
+			class, _ := c.store.GatewayClass(name)
+			if !translate.ServesClass(c.mesh, name, class) {
+				return nil, false
+			}
+			for _, w := range c.gateways.served {
+				if w.Class() == name {
+					served = append(served, w)
+				}
+			}
+			slices.SortFunc(served, func(a, b *translate.Waypoint) int { return strings.Compare(a.Ref(), b.Ref()) })
+			return served, true
+		},
+		Service: func(kind, namespace, name string) (translate.Bound, bool) {
+			key := model.ServiceKey(namespace, name)
+			if kind == "ServiceEntry" {
+				key = model.ServiceEntryKey(namespace, name)
+			}
+			of, ok := c.services.bound[key]
+			return of, ok
+		},
+	}
+}
+
+// bind publishes through which Gateways an object's services are to be reached, and touches the policies that name it if that is
+// not as before.
+func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool, intent translate.Intent) {
+	now := translate.Bound{Intent: intent}
+	bindings := map[string]*l7.Binding{}
+	for name := range services {
+		now.Hosts = append(now.Hosts, name)
+		if binding := translate.ServiceBinding(name, intent.Gateways); binding != nil {
+			bindings[name] = binding
+		}
+	}
+	slices.Sort(now.Hosts)
+	c.bindings.publish(b, key, bindings)
+	before, had := c.bound[key]
+	has := len(now.Hosts) > 0
+	if has {
+		c.bound[key] = now
+	} else {
+		delete(c.bound, key)
+	}
+	if had != has || !slices.Equal(before.Hosts, now.Hosts) || !before.Intent.Same(now.Intent) {
+		c.index.policiesFor(key, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
+	}
+}
