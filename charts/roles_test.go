@@ -19,7 +19,7 @@ type need struct{ role, group, resource, verbs, names string }
 // needs are the rights that the programs use beyond what the source reads: internal/control/cluster, internal/control/conditions and
 // internal/agent say the same in their words.
 var needs = []need{
-	{"lateen-control", "security.istio.io", "authorizationpolicies/status peerauthentications/status", "patch", ""},
+	{"lateen-control", "security.istio.io", "authorizationpolicies/status peerauthentications/status requestauthentications/status", "patch", ""},
 	{"lateen-control", "networking.istio.io", "serviceentries/status workloadentries/status", "patch", ""},
 	{"lateen-control", "gateway.networking.k8s.io", "gateways/status gatewayclasses/status", "patch", ""},
 	{"lateen-control", "", "services/status", "patch", ""},
@@ -27,6 +27,7 @@ var needs = []need{
 	{"lateen-control", "", "configmaps", "create", ""},
 	{"lateen-control", "", "configmaps", "get list watch update", "istio-ca-root-cert"},
 	{"lateen-control", "", "configmaps", "get list watch update", "lateen-assignments"},
+	{"lateen-control", "", "configmaps", "list watch", "istio"},
 	{"lateen-control", "coordination.k8s.io", "leases", "create", ""},
 	{"lateen-control", "coordination.k8s.io", "leases", "get update", "lateen-control"},
 	{"lateen-control", "", "secrets", "create", ""},

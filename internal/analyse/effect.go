@@ -24,6 +24,10 @@ const (
 
 // authorization judges an AuthorizationPolicy as a whole and then by its rules.
 func (a *analysis) authorization(p *policy) {
+	if translate.Targeted(p.AuthorizationPolicy) {
+		a.peers(p) // what waypoints make of it, its conditions say
+		return
+	}
 	if p.translated == nil {
 		a.add(p.key, Finding{Code: Unsupported, Severity: Warning, State: Ineffective, Message: p.condition.Message})
 		return

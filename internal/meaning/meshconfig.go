@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
+
+	"lateen.dev/lateen/internal/meshconfig"
 )
 
 // meshConfig is one MeshConfig that was read: fields by their JSON names.
@@ -76,12 +78,14 @@ type stance struct {
 	standard []any
 	// judge is for a field that bears on node proxies; nil for one that waypoints, sidecars and gateways alone act on.
 	judge func(c *comparison, m meshConfig, value any)
+	// honoured says that the waypoints of this mesh go by it.
+	honoured bool
 }
 
 // stances are the fields of MeshConfig. A test holds them to the protocol buffer, so that none is forgotten.
 func stances() map[string]stance {
 	only := func(standard ...any) stance { return stance{standard: standard} }
-	return map[string]stance{
+	all := map[string]stance{
 		"trustDomain":            {judge: (*comparison).trustDomain},
 		"rootNamespace":          {judge: (*comparison).rootNamespace},
 		"discoverySelectors":     {standard: []any{[]any{}}, judge: (*comparison).discoverySelectors},
@@ -90,20 +94,52 @@ func stances() map[string]stance {
 		"serviceScopeConfigs":    {standard: []any{[]any{}}, judge: (*comparison).scopes},
 		"defaultConfig":          {judge: (*comparison).proxyConfig},
 
-		"proxyListenPort": only(15001.0), "proxyInboundListenPort": only(15006.0), "proxyHttpPort": only(0.0), "connectTimeout": only("10s"),
+		"proxyListenPort": only(15001.0), "proxyInboundListenPort": only(15006.0), "proxyHttpPort": only(0.0),
 		"hboneIdleTimeout": only(), "h2UpgradePolicy": only("DO_NOT_UPGRADE"), "protocolDetectionTimeout": only("0s"), "tcpKeepalive": only(),
 		"ingressClass": only("istio"), "ingressService": only("istio-ingressgateway"), "ingressControllerMode": only("STRICT"), "ingressSelector": only(""),
-		"enableTracing": only(true), "accessLogFile": only(""), "accessLogFormat": only(""), "accessLogEncoding": only("TEXT"),
+		"enableTracing":               only(true),
 		"enableEnvoyAccessLogService": only(false), "disableEnvoyListenerLog": only(false),
-		"outboundTrafficPolicy": only(map[string]any{"mode": "ALLOW_ANY"}), "inboundTrafficPolicy": only(map[string]any{"mode": "PASSTHROUGH"}),
-		"enableAutoMtls": only(true), "trustDomainAliases": only([]any{}), "caCertificates": only([]any{}),
+		"inboundTrafficPolicy":   only(map[string]any{"mode": "PASSTHROUGH"}),
+		"enableAutoMtls":         only(true),
 		"defaultServiceExportTo": only([]any{"*"}), "defaultVirtualServiceExportTo": only([]any{"*"}), "defaultDestinationRuleExportTo": only([]any{"*"}),
 		"localityLbSetting": only(map[string]any{"enabled": true}), "zoneAwareLbSetting": only(), "dnsRefreshRate": only("60s"),
 		"inboundClusterStatName": only(""), "outboundClusterStatName": only(""), "certificates": only([]any{}), "serviceSettings": only([]any{}),
 		"enablePrometheusMerge": only(true), "verifyCertificateAtClient": only(), "ca": only(),
-		"extensionProviders": only([]any{}), "defaultProviders": only(map[string]any{}, map[string]any{"metrics": []any{"prometheus"}}),
-		"pathNormalization": only(), "defaultHttpRetryPolicy": only(), "meshMTLS": only(), "tlsDefaults": only(), "defaultTrafficPolicy": only(),
+		"defaultProviders":     only(map[string]any{}, map[string]any{"metrics": []any{"prometheus"}}),
+		"defaultTrafficPolicy": only(),
+
+		"caCertificates":     {standard: []any{[]any{}}, judge: decides("caCertificates", AccessCloses)},
+		"meshMTLS":           {judge: decides("meshMTLS", AccessOpens)},
+		"tlsDefaults":        {judge: decides("tlsDefaults", AccessOpens)},
+		"extensionProviders": {standard: []any{[]any{}}, judge: (*comparison).providers},
 	}
+	for _, name := range meshconfig.Honoured {
+		all[name] = stance{honoured: true}
+	}
+	return all
+}
+
+// decides judges a field that decides access, and that nobody goes by any more.
+func decides(name string, severity Severity) func(*comparison, meshConfig, any) {
+	return func(c *comparison, m meshConfig, value any) {
+		d := m.difference(name, value)
+		d.Today, d.Severity, d.Refuses = "its value is "+short(value)+", and proxies of Istio admit peers by it", severity, true
+		c.out.add("meshconfig-access", d)
+	}
+}
+
+// providers finds those that decide about requests of CUSTOM policies.
+func (c *comparison) providers(m meshConfig, value any) {
+	list, _ := value.([]any)
+	deciding := slices.ContainsFunc(list, func(one any) bool {
+		provider, _ := one.(map[string]any)
+		return slices.ContainsFunc(slices.Collect(maps.Keys(provider)), func(field string) bool { return strings.HasPrefix(camel(field), "envoyExtAuthz") })
+	})
+	if deciding {
+		decides("extensionProviders", AccessCloses)(c, m, value)
+		return
+	}
+	c.out.add("meshconfig-unserved", m.difference("extensionProviders", value))
 }
 
 // meshSettings judges each field that is set.
@@ -114,7 +150,7 @@ func (c *comparison) meshSettings() {
 			value := m.fields[name]
 			s, ok := known[name]
 			switch {
-			case value == nil || slices.ContainsFunc(s.standard, func(v any) bool { return reflect.DeepEqual(v, value) }):
+			case value == nil || s.honoured || slices.ContainsFunc(s.standard, func(v any) bool { return reflect.DeepEqual(v, value) }):
 			case !ok:
 				c.out.add("meshconfig-unknown", m.difference(name, value))
 			case s.judge != nil:

@@ -25,6 +25,7 @@ const (
 func Kinds(key model.Key) bool {
 	switch key.Group + "/" + key.Kind {
 	case "/Service", model.SecurityGroup + "/AuthorizationPolicy", model.SecurityGroup + "/PeerAuthentication",
+		model.SecurityGroup + "/RequestAuthentication",
 		model.NetworkGroup + "/ServiceEntry", model.NetworkGroup + "/WorkloadEntry", model.GatewayGroup + "/Gateway":
 		return true
 	}

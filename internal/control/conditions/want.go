@@ -136,6 +136,9 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 	if isBound {
 		add(wellknown.WaypointBound, waypoint)
 	}
+	if attached, has := said[wellknown.WaypointAccepted]; has {
+		add(wellknown.WaypointAccepted, attached)
+	}
 	add(wellknown.Programmed, w.programmed(key, version, taken, present, wellknown.Programmed))
 	return out, true
 }

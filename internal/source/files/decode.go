@@ -170,7 +170,8 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		}
 	}
 	problems := make([]Problem, 0, len(faults))
-	if k.support == model.Ineffective && !refused(faults) {
+	read := k.reads != nil && value != nil && k.reads(value)
+	if k.support == model.Ineffective && !read && !refused(faults) {
 		faults = append(faults, fault{severity: Warning, message: "stored but ignored: " + k.reason})
 	}
 	for _, f := range fewest(faults) {
@@ -185,6 +186,9 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		return nil, problems
 	}
 	o := Object{Key: key, APIVersion: apiVersion, JSON: raw, File: file, Line: start, Support: k.support, Reason: k.reason}
+	if read {
+		o.Support, o.Reason = model.Implemented, ""
+	}
 	if k.plain != nil || k.istio != nil {
 		if o.Value = value; k.admit != nil {
 			k.admit(value)

@@ -35,6 +35,8 @@ type kind struct {
 	written func(spec []byte) []fault
 	// check finds what the types cannot say.
 	check func(metav1.Object) []fault
+	// reads, if set, says of an object of an ineffective kind whether the mesh reads it all the same.
+	reads func(metav1.Object) bool
 	// admit fills in what an API server's admission would; nil if that is nothing the mesh reads.
 	admit func(metav1.Object)
 }
@@ -71,6 +73,8 @@ var kinds = indexKinds([]kind{
 		istio: istio(func(o *securityv1.AuthorizationPolicy) proto.Message { return &o.Spec })},
 	{group: securityGroup, name: "PeerAuthentication", versions: istioSecurity, check: checkPeerAuthentication,
 		istio: istio(func(o *securityv1.PeerAuthentication) proto.Message { return &o.Spec })},
+	{group: securityGroup, name: "RequestAuthentication", versions: istioSecurity, check: checkRequestAuthentication,
+		istio: istio(func(o *securityv1.RequestAuthentication) proto.Message { return &o.Spec })},
 	{group: networkGroup, name: "ServiceEntry", versions: istioNetwork, check: checkServiceEntry,
 		istio: istio(func(o *networkingv1.ServiceEntry) proto.Message { return &o.Spec })},
 	{group: networkGroup, name: "WorkloadEntry", versions: istioNetwork, check: checkWorkloadEntry,
@@ -80,11 +84,9 @@ var kinds = indexKinds([]kind{
 
 	{group: appsGroup, name: "Deployment", versions: []string{"v1"}, support: model.Elsewhere, reason: reasonEngine,
 		plain: plain[appsv1.Deployment], check: checkDeployment},
-	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.ConfigMap]},
+	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.ConfigMap], check: checkConfigMap, reads: isMeshConfig},
 	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.Secret]},
 
-	without(securityGroup, "RequestAuthentication", reasonWaypoints, istioSecurity,
-		istio(func(o *securityv1.RequestAuthentication) proto.Message { return &o.Spec })),
 	without(networkGroup, "VirtualService", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.VirtualService) proto.Message { return &o.Spec })),
 	without(networkGroup, "DestinationRule", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.DestinationRule) proto.Message { return &o.Spec })),
 	without(networkGroup, "Gateway", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.Gateway) proto.Message { return &o.Spec })),

@@ -19,8 +19,8 @@ import (
 
 // Strictest reads of a policy that Served refuses what can be read of it, such that it lets in nobody whom its author may have meant to
 // keep out. It is what stands in for the policy where no earlier version is known: one that vanished at a restart would open the mesh.
-// effect says how the policy is read; value is nil for other kinds, and for a policy that is not enforced by node proxies whatever else it
-// says: one for waypoints, or with an action that they do not have.
+// effect says how the policy is read; value is nil for other kinds, and for a policy that no proxy enforces whatever else it says: one that names
+// what cannot be read, or with an action that its proxies do not have.
 func Strictest(key model.Key, raw []byte) (value metav1.Object, effect string) {
 	if key.Group != securityGroup {
 		return nil, ""
@@ -67,11 +67,11 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 	if raw, given := fields["action"]; given && only("action", raw, &o.Spec) != nil {
 		return nil, ""
 	}
-	if o.Spec.Action != securityapi.AuthorizationPolicy_ALLOW && o.Spec.Action != securityapi.AuthorizationPolicy_DENY {
-		return nil, ""
-	}
 	selector, selects := fields["selector"]
 	if !selects && targets(fields) {
+		return strictestTargeted(o, fields)
+	}
+	if o.Spec.Action != securityapi.AuthorizationPolicy_ALLOW && o.Spec.Action != securityapi.AuthorizationPolicy_DENY {
 		return nil, ""
 	}
 	whole, scope, lost := true, "", false
@@ -88,6 +88,25 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 	return o, strictestRules(&o.Spec, fields, whole, lost) + scope
 }
 
+// strictestTargeted reads a policy for waypoints. Of one that names what cannot be read nobody knows for whom it is.
+func strictestTargeted(o *securityv1.AuthorizationPolicy, fields map[string]json.RawMessage) (metav1.Object, string) {
+	if o.Spec.Action == securityapi.AuthorizationPolicy_AUDIT {
+		return nil, "" // it keeps nobody out
+	}
+	for _, name := range []string{"targetRef", "targetRefs", "provider"} {
+		raw, given := fields[name]
+		if !given {
+			continue
+		}
+		read := &securityapi.AuthorizationPolicy{}
+		if only(name, raw, read) != nil && name != "provider" {
+			return nil, ""
+		}
+		proto.Merge(&o.Spec, read)
+	}
+	return o, strictestRules(&o.Spec, fields, true, false) + ", for what its targetRefs name"
+}
+
 // strictestRules reads the rules of a policy into its spec and says what that makes of it. whole says that all of its selector is read, unchosen
 // that nothing of it is known here.
 func strictestRules(spec *securityapi.AuthorizationPolicy, fields map[string]json.RawMessage, whole, unchosen bool) (effect string) {
@@ -99,7 +118,7 @@ func strictestRules(spec *securityapi.AuthorizationPolicy, fields map[string]jso
 			later = append(later, name)
 		}
 	}
-	denies := spec.Action == securityapi.AuthorizationPolicy_DENY
+	denies := spec.Action != securityapi.AuthorizationPolicy_ALLOW
 	switch {
 	case unread && denies:
 		spec.Rules = []*securityapi.Rule{{}}

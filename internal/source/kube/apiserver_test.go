@@ -209,6 +209,10 @@ func (a *apiServer) tell(resource string, e event) {
 
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/")
+	if version, rest, namespaced := strings.Cut(path, "/namespaces/"); namespaced {
+		_, resource, _ := strings.Cut(rest, "/")
+		path = version + "/" + resource + " of one namespace"
+	}
 	a.mu.Lock()
 	kind, known := a.served[path]
 	at := strings.LastIndexByte(path, '/')

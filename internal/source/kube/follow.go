@@ -35,7 +35,7 @@ func (s *Source) follow(ctx context.Context, k *kind, version string) {
 
 // lister lists and watches a kind.
 func (s *Source) lister(k *kind, version string) *cache.ListWatch {
-	narrow := func(o *metav1.ListOptions) { o.LabelSelector = k.labels }
+	narrow := func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = k.labels, k.fields }
 	if k.custom {
 		objects := s.dynamic.Resource(k.gvr(version))
 		return &cache.ListWatch{
@@ -53,7 +53,11 @@ func (s *Source) lister(k *kind, version string) *cache.ListWatch {
 	if k.group != "" {
 		client = s.client.DiscoveryV1().RESTClient()
 	}
-	return cache.NewFilteredListWatchFromClient(client, k.resource, metav1.NamespaceAll, narrow)
+	namespace := metav1.NamespaceAll
+	if k.fields != "" {
+		namespace = s.root
+	}
+	return cache.NewFilteredListWatchFromClient(client, k.resource, namespace, narrow)
 }
 
 // reflect runs a reflector whose requests are listened to.

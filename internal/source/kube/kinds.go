@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"lateen.dev/lateen/internal/meshconfig"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/source/files"
 )
@@ -28,6 +29,10 @@ type kind struct {
 	// mostLabels is how many bytes the labels of an object may have; 0 if that does not matter. One with more is not taken, nor does the version
 	// before it stay.
 	mostLabels int
+	// fields is the field selector of what is watched. A kind that has one is watched in the mesh's root namespace alone.
+	fields string
+	// stays says that of an object of which the present version is refused the version before stays, as it does of a custom kind.
+	stays bool
 	// example tells what comes over a watch.
 	example runtime.Object
 	// final writes into a version of an object what the version before it has settled for good; nil if nothing is.
@@ -48,8 +53,12 @@ var kinds = []*kind{
 	{group: model.DiscoveryGroup, name: "EndpointSlice", resource: "endpointslices", versions: []string{"v1"}, example: &discoveryv1.EndpointSlice{},
 		labels: discoveryv1.LabelManagedBy + "!=" + model.EndpointSliceController, read: core(endpointSlice)},
 
+	// The mesh's settings.
+	{name: "ConfigMap", resource: "configmaps", versions: []string{"v1"}, example: &corev1.ConfigMap{}, fields: "metadata.name=" + meshconfig.ObjectName, stays: true, read: readMeshConfig},
+
 	custom(model.SecurityGroup, "AuthorizationPolicy", "authorizationpolicies", istioVersions...),
 	custom(model.SecurityGroup, "PeerAuthentication", "peerauthentications", istioVersions...),
+	custom(model.SecurityGroup, "RequestAuthentication", "requestauthentications", istioVersions...),
 	custom(model.NetworkGroup, "ServiceEntry", "serviceentries", append(slices.Clone(istioVersions), "v1alpha3")...),
 	custom(model.NetworkGroup, "WorkloadEntry", "workloadentries", append(slices.Clone(istioVersions), "v1alpha3")...),
 	custom(model.GatewayGroup, "Gateway", "gateways", istioVersions...),
@@ -59,10 +68,13 @@ var kinds = []*kind{
 // crds is the kind by whose objects it is known which of the others there are. Only their names are read.
 var crds = &kind{group: "apiextensions.k8s.io", name: "CustomResourceDefinition", resource: "customresourcedefinitions", versions: []string{"v1"}}
 
-// Reads lists what a source must be allowed to list and watch.
+// Reads lists what a source must be allowed to list and watch in all namespaces. Beside that it follows the ConfigMap of the mesh's settings.
 func Reads() []schema.GroupResource {
 	var all []schema.GroupResource
 	for _, k := range append([]*kind{crds}, kinds...) {
+		if k.fields != "" {
+			continue
+		}
 		all = append(all, schema.GroupResource{Group: k.group, Resource: k.resource})
 	}
 	return all
@@ -123,6 +135,23 @@ func core[T any, P interface {
 		}
 		to.problems = []files.Problem{{Message: fmt.Sprintf("the API server sent a %T as a %s", object, k.name)}}
 	}
+}
+
+// readMeshConfig reads the ConfigMap of the mesh's settings. Of its data the settings alone are kept.
+func readMeshConfig(k *kind, in *interner, object runtime.Object, to *reading) {
+	o, ok := object.(*corev1.ConfigMap)
+	if !ok {
+		to.problems = []files.Problem{{Message: fmt.Sprintf("the API server sent a %T as a %s", object, k.name)}}
+		return
+	}
+	if to.problems = files.MeshConfig(o); len(to.problems) > 0 {
+		return
+	}
+	kept := &corev1.ConfigMap{ObjectMeta: meta(in, &o.ObjectMeta)}
+	if text, has := o.Data[meshconfig.DataKey]; has {
+		kept.Data = map[string]string{meshconfig.DataKey: text}
+	}
+	to.value = kept
 }
 
 // readCustom reads an object of a kind that a CustomResourceDefinition brings.

@@ -175,7 +175,7 @@ func (s *sink) set(changes []model.Change, r *reading) []model.Change {
 	value, stays := r.value, false
 	if next.refused {
 		// What is no custom resource is more than its author's will: a pod that stayed as it was would keep an address that is another's by now.
-		if stays = s.kind.custom && old.live != nil && old.effect == "" && old.live.Value.(metav1.Object).GetUID() == r.meta.UID; !stays {
+		if stays = (s.kind.custom || s.kind.stays) && old.live != nil && old.effect == "" && old.live.Value.(metav1.Object).GetUID() == r.meta.UID; !stays {
 			value, next.effect = r.strictest, r.effect
 		}
 	}
@@ -259,6 +259,8 @@ func spec(o any) proto.Message {
 	case *securityv1.AuthorizationPolicy:
 		return &o.Spec
 	case *securityv1.PeerAuthentication:
+		return &o.Spec
+	case *securityv1.RequestAuthentication:
 		return &o.Spec
 	case *networkingv1.ServiceEntry:
 		return &o.Spec

@@ -40,6 +40,8 @@ type Options struct {
 	Config   *rest.Config
 	Logger   *slog.Logger
 	Observer Observer // may be nil
+	// RootNamespace is where the ConfigMap of the mesh's settings is; empty: none is followed.
+	RootNamespace string
 }
 
 // Source follows a cluster.
@@ -50,6 +52,8 @@ type Source struct {
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	host     string
+	root     string
+	kinds    []*kind // that are followed where the API server has them
 
 	queue    *queue
 	presence *presence
@@ -65,7 +69,7 @@ type Source struct {
 
 // New sets up clients. It asks the API server nothing yet.
 func New(opts Options) (*Source, error) {
-	s := &Source{logger: opts.Logger, observer: opts.Observer, host: opts.Config.Host, queue: newQueue(), sinks: map[*kind]*sink{}}
+	s := &Source{logger: opts.Logger, observer: opts.Observer, host: opts.Config.Host, root: opts.RootNamespace, queue: newQueue(), sinks: map[*kind]*sink{}}
 	if s.observer == nil {
 		s.observer = unobserved{}
 	}
@@ -78,7 +82,10 @@ func New(opts Options) (*Source, error) {
 	}
 	s.presence = newPresence(s)
 	for _, k := range kinds {
-		s.sinks[k] = newSink(s, k)
+		if k.fields == "" || s.root != "" {
+			s.kinds = append(s.kinds, k)
+			s.sinks[k] = newSink(s, k)
+		}
 	}
 	return s, nil
 }
@@ -94,7 +101,7 @@ func (s *Source) Run(ctx context.Context, apply func([]model.Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.logger.Info("kube: following the cluster", "apiServer", s.host)
-	for _, k := range kinds {
+	for _, k := range s.kinds {
 		if !k.custom {
 			group.Go(func() { s.follow(ctx, k, k.versions[0]) })
 		}
@@ -142,7 +149,7 @@ func (s *Source) Ready() error {
 	if !s.presence.known {
 		waiting = append(waiting, crds.fullName()+s.presence.troubles.because())
 	}
-	for _, k := range kinds {
+	for _, k := range s.kinds {
 		sink := s.sinks[k]
 		switch {
 		case sink.listed, k.custom && s.presence.known && !s.presence.has(k):
@@ -176,7 +183,7 @@ func (s *Source) Problems() []files.Problem {
 		out = append(out, files.Problem{Severity: files.Warning, Message: note, Fix: "see whether it runs and can be reached from here; nothing has to be restarted then"})
 	}
 	out = append(out, s.presence.troubles.problems(crds)...)
-	for _, k := range kinds {
+	for _, k := range s.kinds {
 		out = append(out, s.sinks[k].troubles.problems(k)...)
 		var own []files.Problem
 		for _, e := range s.sinks[k].objects {

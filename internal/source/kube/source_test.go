@@ -38,8 +38,14 @@ type cluster struct {
 
 func follow(t *testing.T, api *apiServer) *cluster {
 	t.Helper()
+	return followIn(t, api, "")
+}
+
+// followIn is the same in a mesh whose settings are in a namespace.
+func followIn(t *testing.T, api *apiServer, root string) *cluster {
+	t.Helper()
 	c := &cluster{t: t, api: api, objects: map[model.Key]*model.Object{}}
-	source, err := New(Options{Config: api.config(), Logger: slog.New(slog.NewTextHandler(&locked{mu: &c.mu, w: &c.log}, nil))})
+	source, err := New(Options{Config: api.config(), Logger: slog.New(slog.NewTextHandler(&locked{mu: &c.mu, w: &c.log}, nil)), RootNamespace: root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ var (
 var Kinds = []Kind{
 	{model.SecurityGroup, "AuthorizationPolicy", "authorizationpolicies", istio},
 	{model.SecurityGroup, "PeerAuthentication", "peerauthentications", istio},
+	{model.SecurityGroup, "RequestAuthentication", "requestauthentications", istio},
 	{model.NetworkGroup, "ServiceEntry", "serviceentries", istioOlder},
 	{model.NetworkGroup, "WorkloadEntry", "workloadentries", istioOlder},
 	{model.GatewayGroup, "GatewayClass", "gatewayclasses", istio},
@@ -57,6 +58,8 @@ func Types(group string) []string {
 		return []string{wellknown.WaypointBound}
 	case model.GatewayGroup:
 		return []string{"Accepted", "Programmed"}
+	case model.SecurityGroup:
+		return []string{"Accepted", wellknown.WaypointBound, wellknown.WaypointAccepted, wellknown.Programmed}
 	}
 	return []string{"Accepted", wellknown.WaypointBound, wellknown.Programmed}
 }
