@@ -69,6 +69,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.Mesh.ClusterID, "cluster-id", "Kubernetes", "name of the cluster in workloads' uids")
 	f.StringVar(&opts.Mesh.Network, "network", "", "name of the network that the pods share")
 	f.StringVar(&opts.Mesh.RootNamespace, "root-namespace", "istio-system", "namespace whose policies hold for the whole mesh")
+	f.BoolVar(&opts.Mesh.ServeIstioWaypoints, "serve-istio-waypoints", false, "have this mesh's proxies serve Gateways of class istio-waypoint as well, which nobody else may serve then; those of class lateen-waypoint they serve in any case")
 	f.StringVar(&opts.Mesh.DomainSuffix, "domain-suffix", "cluster.local", "DNS suffix of services")
 	f.StringVar(&opts.TokenKey, "token-key", "", "PEM file with the public keys that callers' tokens are signed with")
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")

@@ -24,7 +24,7 @@ func onKubernetes(opts Options, store *model.Store, metrics *status.Metrics, now
 	if err != nil {
 		return parts{}, err
 	}
-	source, err := kubesource.New(kubesource.Options{Config: cfg, Logger: logger, Observer: metrics})
+	source, err := kubesource.New(kubesource.Options{Config: cfg, Logger: logger, Observer: metrics, RootNamespace: opts.Mesh.RootNamespace})
 	if err != nil {
 		return parts{}, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 func proxyPod(uid, node string) *corev1.Pod {
@@ -50,7 +51,7 @@ func TestAStreamIsForANodeProxysPod(t *testing.T) {
 		}
 	}
 	client, still, err := s.Authenticate(with("good"))
-	if err != nil || client.Node != "n1" || client.Workload != "lateen-system/node-1" || still(with("good")) != nil {
+	if err != nil || client.Role != resourcelog.RoleNode || client.Node != "n1" || client.Workload != "lateen-system/node-1" || still(with("good")) != nil {
 		t.Fatalf("%+v %v", client, err)
 	}
 	if refused != 4 {
@@ -93,5 +94,38 @@ func TestAStreamIsForANodeProxysPod(t *testing.T) {
 	now = now.Add(5 * time.Minute)
 	if still(with("good")) == nil {
 		t.Error("its pod should have gone long ago, and its stream goes on")
+	}
+}
+
+// What the Gateway says decides, and no label of the pod.
+func TestAStreamIsForTheProxiesOfAGateway(t *testing.T) {
+	caller := ca.Caller{Namespace: "shop", ServiceAccount: "wp", PodName: "wp-1", PodUID: "u1", NodeName: "n1"}
+	good := tokens{"good": caller}
+	store, accounts, nodes := model.NewStore(), map[string]bool{}, map[string]bool{}
+	s := streams{verifier: good, bound: true, refused: func() {}, gateways: func(account string) bool { return accounts[account] },
+		authorizer: &ca.NodeAuthorizer{TrustDomain: "cluster.local", Pods: store, Accounts: nodes, Now: time.Now}}
+	with := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer good"))
+	putPod(store, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "wp-1", UID: "u1", Labels: map[string]string{"gateway.networking.k8s.io/gateway-name": "wp"}},
+		Spec: corev1.PodSpec{ServiceAccountName: "wp", NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	if _, _, err := s.Authenticate(with); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Fatalf("no Gateway names its account: %v", err)
+	}
+	accounts["shop/wp"] = true
+	client, still, err := s.Authenticate(with)
+	if err != nil || client.Role != resourcelog.RoleWaypoint || client.Identity != "shop/wp" || still(with) != nil {
+		t.Fatalf("%+v %v", client, err)
+	}
+	// A node proxy that a Gateway names as well is a node proxy, and who becomes one asks again.
+	nodes["shop/wp"] = true
+	if err := still(with); grpcstatus.Code(err) != codes.Unavailable {
+		t.Errorf("its role is another: %v", err)
+	}
+	if client, _, err = s.Authenticate(with); err != nil || client.Role != resourcelog.RoleNode {
+		t.Errorf("%+v %v", client, err)
+	}
+	delete(nodes, "shop/wp")
+	delete(accounts, "shop/wp")
+	if err := still(with); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("its Gateway is gone: %v", err)
 	}
 }

@@ -21,11 +21,11 @@ func TestKindsAreListedInTheirOrder(t *testing.T) {
 
 func TestContradictingKindsAreRefused(t *testing.T) {
 	for name, kinds := range map[string][]Kind{
-		"no type URL":                   {{}},
-		"one type URL twice":            {{TypeURL: "a"}, {TypeURL: "a"}},
-		"a removal waits for no kind":   {{TypeURL: "a", RemovedAfter: []string{"b"}}},
+		"no type URL":                    {{}},
+		"one type URL twice":             {{TypeURL: "a"}, {TypeURL: "a"}},
+		"a removal waits for no kind":    {{TypeURL: "a", RemovedAfter: []string{"b"}}},
 		"for one role, without audience": {{TypeURL: "a", For: RoleNode}},
-		"a removal waits for its equal": {{TypeURL: "a", RemovedAfter: []string{"b"}}, {TypeURL: "b"}},
+		"a removal waits for its equal":  {{TypeURL: "a", RemovedAfter: []string{"b"}}, {TypeURL: "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
