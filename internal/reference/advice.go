@@ -97,7 +97,7 @@ var advice = []advised{
 			{"lateen_control_objects", "what is in `--config-dir` and usable"},
 			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `lateen status` says which and why"},
 			{"lateen_control_generation", "its rate is the rate of changes"},
-			{"lateen_control_resources", "`type` is `wds` (workloads and services) or `wads` (policies)"},
+			{"lateen_control_resources", "`type` is `wds` (workloads and services), `wads` (policies of connections), or one that begins with `l7_` (what waypoints have)"},
 			{"lateen_control_compile_seconds", "time of the control plane's own work for a change"},
 			{"lateen_control_event_seconds", "on Kubernetes: the same with the time that a change waits while others are compiled"},
 			{"lateen_control_events_total", "on Kubernetes: most events of pods and nodes change nothing that matters to the mesh"},
