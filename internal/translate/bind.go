@@ -24,7 +24,7 @@ type Context struct {
 	Waypoints Waypoints
 	// Servers finds the Gateways that this mesh's own proxies serve, whether they can be reached or not; see Served.
 	Servers Waypoints
-	// Holder names the object that has an address of a Service, ServiceEntry or pod with more right; empty if none has. Nil for all others.
+	// Holder names the object with the better right to an address; empty if there is none. Set for Services, ServiceEntries and pods only.
 	Holder func(netip.Addr) string
 	// Part returns the blocks of a range that an entry may use, or the owner of the addresses because of which it has none. Set for entries
 	// only.
@@ -275,8 +275,8 @@ func (c Context) canaryWish(o metav1.Object) (namespace, name string, annotation
 	return namespace, name, annotations
 }
 
-// bindWorkload finds the waypoint of what is sent to a workload itself, or how the workload takes inbound connections if it is an
-// instance of a waypoint.
+// bindWorkload finds the waypoint of connections to a workload's own address. For an instance of a waypoint it returns how the instance
+// takes inbound connections.
 func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAddress, *workload.ApplicationTunnel) {
 	if name := o.GetLabels()[wellknown.GatewayName]; name != "" {
 		if w := c.find(o.GetNamespace(), name); w != nil {
