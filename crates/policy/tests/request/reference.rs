@@ -42,7 +42,7 @@ mod naive {
                 let p = string(p.as_bytes());
                 text.len() >= p.len() && text.rfind(&p) == Some(text.len() - p.len())
             }
-            StringMatch::Presence => text != "",
+            StringMatch::Presence => !text.is_empty(),
         }
     }
 
@@ -61,7 +61,7 @@ mod naive {
                     [before, after] => text
                         .strip_prefix(before)
                         .and_then(|rest| rest.strip_suffix(after))
-                        .is_some_and(|middle| middle != "" && !middle.contains('/')),
+                        .is_some_and(|middle| !middle.is_empty() && !middle.contains('/')),
                     _ => {
                         let (before, after) = template.as_str().split_once("{**}").unwrap();
                         let rest = text.strip_prefix(before);
