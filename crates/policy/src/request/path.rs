@@ -68,9 +68,6 @@ pub enum TemplateError {
     /// The text does not begin with a slash.
     #[error("path template {0:?} does not begin with /")]
     NoSlash(String),
-    /// There is an empty segment that is not the last one.
-    #[error("path template {0:?} has an empty segment")]
-    EmptySegment(String),
     /// A brace or asterisk that is no operator, or a byte that no path has.
     #[error(
         "path template {0:?} has a segment that is neither {{*}}, {{**}} nor plain text; only the last operator may have text behind it"
@@ -121,8 +118,6 @@ impl PathTemplate {
                 return Ok(template);
             } else if !is_literal(segment, false) {
                 return bad(TemplateError::Segment);
-            } else if segment.is_empty() && behind.is_some() {
-                return bad(TemplateError::EmptySegment);
             } else {
                 template.segments.push(Segment::Literal(segment.into()));
             }

@@ -31,6 +31,8 @@ fn operators_stand_for_segments() {
         ("/a/{**}/end", "/a/end", false),
         ("/{*}/x/{**}", "/a/x/y/z", true),
         ("/{*}/x/{**}", "/a/y/x/z", false),
+        ("/foo//{*}", "/foo//bar", true),
+        ("/foo//{*}", "/foo/bar", false),
         ("/Foo/{*}", "/foo/bar", false),
         ("/a.b/{*}", "/aXb/c", false),
     ] {
@@ -60,7 +62,6 @@ fn other_texts_are_refused_with_the_reason() {
     for (text, reason) in [
         ("foo/{*}", "does not begin with /"),
         ("", "does not begin with /"),
-        ("/foo//{*}", "empty segment"),
         ("/foo/{bar}/{*}", "neither {*}, {**} nor plain text"),
         ("/foo/{x=*}", "neither {*}, {**} nor plain text"),
         ("/foo/*/{*}", "neither {*}, {**} nor plain text"),
