@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Instructions per run of the pure cores, counted by callgrind. The examples are cores of crates/testkit, h1_cores of crates/h1,
-# h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2, tunnel_cores and tunnel_http_cores of
-# crates/hbone, and exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above
-# it fails: find the reason, or say it in the commit that raises the line.
+# Instructions per run of the pure cores, counted by callgrind. The examples are cores and request_cores (L7 policies) of
+# crates/testkit, h1_cores of crates/h1, h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2,
+# tunnel_cores and tunnel_http_cores of crates/hbone, and exchange_cores of crates/exchange. They are compared with
+# tests/bench/instructions.txt. More than 3 % above it fails: find the reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
 #   tests/bench/instructions.sh --build             compile them and count nothing
@@ -16,10 +16,10 @@ case ${1:-} in
   --update) update=1; shift ;;
   --build) only_build=1; shift ;;
 esac
-cores=${*:-parse route policy head h1_head h1_exchange h1_chunked h2_connect h2_relay_1k h2_relay_16k h2_single_1k h2_requests h2_unary h2_uploads_16 h2_uploads_2000 tunnel_requests tunnel_opens tunnel_bulk exchange_h1 exchange_h2}
+cores=${*:-parse route policy head h1_head h1_exchange h1_chunked h2_connect h2_relay_1k h2_relay_16k h2_single_1k h2_requests h2_unary h2_uploads_16 h2_uploads_2000 tunnel_requests tunnel_opens tunnel_bulk exchange_h1 exchange_h2 request_policy_none request_policy_many request_policy_peer}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 # The whole workspace is named so that all have their dependencies with the same features, compiled once.
-cargo build --quiet --release --locked --workspace --example cores --example h1_cores --example h2_cores --example h2_message_cores --example tunnel_cores --example tunnel_http_cores --example exchange_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+cargo build --quiet --release --locked --workspace --example cores --example h1_cores --example h2_cores --example h2_message_cores --example tunnel_cores --example tunnel_http_cores --example exchange_cores --example request_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 [ -z "$only_build" ] || exit 0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -33,6 +33,7 @@ count() { # CORE: instructions inside its measured function, everything it calls
     tunnel_http* | pipe_*) binary=$binaries/tunnel_http_cores ;;
     tunnel_*) binary=$binaries/tunnel_cores ;;
     exchange_*) binary=$binaries/exchange_cores ;;
+    request_*) binary=$binaries/request_cores ;;
   esac
   # A seed of its own would make each hash table different: callgrind sees the same addresses and inputs every time.
   setarch -R valgrind --tool=callgrind --callgrind-out-file="$scratch/$1" --toggle-collect="*measured_$1*" "$binary" "$1" >/dev/null 2>"$scratch/$1.log" || return 1
