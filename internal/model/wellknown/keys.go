@@ -42,6 +42,10 @@ const (
 	GatewayName              = "gateway.networking.k8s.io/gateway-name"
 	GatewayManaged           = "gateway.istio.io/managed"
 	GatewayServiceAccount    = "gateway.istio.io/service-account"
+	GatewayClassName         = "gateway.networking.k8s.io/gateway-class-name"
+	GatewayNameOverride      = "gateway.istio.io/name-override"
+	GatewayClassDefaults     = "gateway.istio.io/defaults-for-class"
+	Deployed                 = "lateen.dev/Deployed"
 	MeshController           = "istio.io/mesh-controller"
 	Programmed               = "lateen.dev/Programmed"
 	WaypointBound            = "istio.io/WaypointBound"
@@ -151,7 +155,15 @@ var Keys = []Key{
 	{GatewayManaged, "Waypoints", Label, "Service, ServiceEntry", "control plane", "`istio.io-mesh-controller`, `istio.io-eastwest-controller`",
 		"the object is a waypoint or a gateway itself and is not sent through a waypoint"},
 	{GatewayServiceAccount, "Waypoints", Annotation, "Gateway", "control plane", "a ServiceAccount's name",
-		"the account that the Gateway runs as, and so the identity that its peers expect"},
+		"the account that the Gateway runs as, and so the identity that its peers expect; without it a waypoint has an account of the Gateway's name, which is made for it"},
+	{GatewayClassName, "Waypoints", Label, "objects of a waypoint", "deployer and engine write", "a GatewayClass's name",
+		"the class of the Gateway that the object was made for"},
+	{GatewayNameOverride, "Waypoints", Annotation, "Gateway", "deployer and engine", "none",
+		"a Gateway with it is not deployed: the objects of a waypoint have its Gateway's name"},
+	{GatewayClassDefaults, "Waypoints", Label, "ConfigMap of the root namespace", "deployer and engine", "a GatewayClass's name",
+		"changes to the objects of every waypoint of the class, before those of its own `spec.infrastructure.parametersRef`; the keys are `deployment`, `service`, `serviceAccount`, `horizontalPodAutoscaler` and `podDisruptionBudget`, and each value is a strategic merge patch. Of several ConfigMaps the oldest counts"},
+	{Deployed, "Waypoints", Condition, "Gateway", "deployer writes", "`True` with reason `Deployed`; `False` with `Invalid`, `InvalidParameters`, `Taken`, `Refused`, `PodsRefused` or `Progressing`",
+		"whether the objects of the waypoint are there and its pods are available; the message names the object, the field and the cure. On Kubernetes only"},
 	{MeshController, "Waypoints", Controller, "GatewayClass", "control plane", "",
 		"Gateways of such a class are waypoints"},
 	{LateenWaypointController, "Waypoints", Controller, "GatewayClass", "control plane", "",
