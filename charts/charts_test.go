@@ -28,6 +28,7 @@ mesh: {trustDomainAliases: [old.example]}
 control: {autoscaling: {enabled: true}, certificates: {signer: example.com/mesh, signerApprove: true}, ownIdentityAccounts: [shop/waypoint], advertise: [mesh.example], nodeSelector: {a: b}, podLabels: {a: b}, env: {GOGC: 100}}
 agent: {excludeInboundPorts: [8080, 22], excludeOutboundPorts: [53], excludeOutboundRanges: [10.0.0.0/8], podAnnotations: {a: b}}
 node: {workers: 50%, env: {LATEEN_IDLE_TIMEOUT: 1h}}
+deployer: {namespaces: [shop], istioClass: true, podAnnotations: {a: b}}
 monitoring: {podMonitors: true, rules: true, dashboards: true, labels: {release: prometheus}}
 `
 
@@ -131,6 +132,7 @@ func TestPods(t *testing.T) {
 		hostNetwork, allNodes, root                     bool
 	}{
 		{"Deployment", "lateen-control", "control", "docker.io/lateen/control:0.1.0", "lateen-control", "system-cluster-critical", 15014, nil, false, false, false},
+		{"Deployment", "lateen-deployer", "deployer", "docker.io/lateen/control:0.1.0", "lateen-deployer", "system-cluster-critical", 15014, nil, false, false, false},
 		{"DaemonSet", "lateen-agent", "agent", "docker.io/lateen/agent:0.1.0", "lateen-agent", "system-node-critical", 15014,
 			[]corev1.Capability{"NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE"}, true, true, true},
 		{"DaemonSet", "lateen-node", "proxy", "docker.io/lateen/proxy:0.1.0", "lateen-node", "system-node-critical", 15021,
@@ -176,7 +178,7 @@ func TestPods(t *testing.T) {
 			if pod.Labels["istio.io/dataplane-mode"] != "none" || *s.TerminationGracePeriodSeconds < 30 {
 				t.Errorf("labels %v, grace %d", pod.Labels, *s.TerminationGracePeriodSeconds)
 			}
-			if pod.Annotations["prometheus.io/port"] == "" {
+			if pod.Annotations["prometheus.io/port"] == "" && c.name != "lateen-deployer" { // it has no metrics
 				t.Error("no annotation says where the metrics are")
 			}
 		})
@@ -221,6 +223,15 @@ func TestSettingsReachThePrograms(t *testing.T) {
 		{"{agent: {excludeInboundPorts: [22, 8080]}}", "DaemonSet", "lateen-agent", "--exclude-inbound-ports=22,8080"},
 		{"{agent: {excludeOutboundRanges: [10.0.0.0/8, fd00::/8]}}", "DaemonSet", "lateen-agent", "--exclude-outbound-ranges=10.0.0.0/8,fd00::/8"},
 		{"{agent: {dnsCapture: false}}", "DaemonSet", "lateen-agent", "--dns-capture=false"},
+		{"{}", "Deployment", "lateen-deployer", "--image=docker.io/lateen/proxy:0.1.0"},
+		{"{}", "Deployment", "lateen-deployer", "--control=https://lateen-control.lateen-system.svc:15012"},
+		{"{}", "Deployment", "lateen-deployer", "--istio-class=false"},
+		{"{}", "Deployment", "lateen-deployer", "--defaults-from=lateen-system"},
+		{"{}", "Deployment", "lateen-deployer", "--requests=cpu=100m"},
+		{"{takeOver: istio}", "Deployment", "lateen-deployer", "--istio-class=true"},
+		{"{takeOver: istio}", "Deployment", "lateen-deployer", "--defaults-from=lateen-system,istio-system"},
+		{"{deployer: {istioClass: true, namespaces: [a, b]}}", "Deployment", "lateen-deployer", "--istio-class=true"},
+		{"{deployer: {istioClass: true, namespaces: [a, b]}}", "Deployment", "lateen-deployer", "--namespaces=a,b"},
 	} {
 		if args := arguments(t, c.values, c.kind, c.name); !slices.Contains(args, c.want) {
 			t.Errorf("with %s %s has the arguments %v, without %s", c.values, c.name, args, c.want)
@@ -255,10 +266,34 @@ func TestTheAcceleratorIsAskedFor(t *testing.T) {
 	}
 }
 
+// The deployer runs pods: where it is switched off, or limited, it has no right to.
+func TestTheDeployersRightsCanBeLimited(t *testing.T) {
+	for _, o := range rendered(t, "lateen", values(t, "{deployer: {enabled: false}}")).Objects {
+		if strings.Contains(o.GetName(), "deployer") {
+			t.Errorf("%s %s is there although it is switched off", o.GetKind(), o.GetName())
+		}
+	}
+	var roles []string
+	for _, o := range rendered(t, "lateen", values(t, "{deployer: {namespaces: [a, b]}}")).Objects {
+		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+		switch {
+		case o.GetName() != "lateen-deployer" || len(rules) == 0:
+		case o.GetKind() == "ClusterRole" && len(rules) != 1:
+			t.Errorf("the ClusterRole has %v", rules)
+		case o.GetKind() == "Role":
+			roles = append(roles, o.GetNamespace())
+		}
+	}
+	slices.Sort(roles)
+	if !slices.Equal(roles, []string{"a", "b"}) {
+		t.Errorf("Roles are in %v", roles)
+	}
+}
+
 // A kubelet that cannot reach the API server starts no container anew whose environment is in a ConfigMap or a Secret.
 func TestNoEnvironmentIsTakenFromTheAPIServer(t *testing.T) {
 	objects := rendered(t, "lateen", nil).Objects
-	for kind, names := range map[string][]string{"Deployment": {"lateen-control"}, "DaemonSet": {"lateen-agent", "lateen-node"}} {
+	for kind, names := range map[string][]string{"Deployment": {"lateen-control", "lateen-deployer"}, "DaemonSet": {"lateen-agent", "lateen-node"}} {
 		for _, name := range names {
 			for _, c := range podOf(t, objects, kind, name).Spec.Containers {
 				if len(c.EnvFrom) > 0 {

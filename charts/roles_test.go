@@ -16,8 +16,8 @@ import (
 // need is one right, and who needs it.
 type need struct{ role, group, resource, verbs, names string }
 
-// needs are the rights that the programs use beyond what the source reads: internal/control/cluster, internal/control/conditions and
-// internal/agent say the same in their words.
+// needs are the rights that the programs use beyond what the source reads: internal/control/cluster, internal/control/conditions,
+// internal/deployer and internal/agent say the same in their words.
 var needs = []need{
 	{"lateen-control", "security.istio.io", "authorizationpolicies/status peerauthentications/status requestauthentications/status", "patch", ""},
 	{"lateen-control", "networking.istio.io", "serviceentries/status workloadentries/status", "patch", ""},
@@ -33,6 +33,16 @@ var needs = []need{
 	{"lateen-control", "", "secrets", "create", ""},
 	{"lateen-control", "", "secrets", "get list watch update", "lateen-ca"},
 	{"lateen-control", "", "secrets", "get list watch", "cacerts"},
+	{"lateen-deployer", "gateway.networking.k8s.io", "gatewayclasses gateways", "list watch", ""},
+	{"lateen-deployer", "gateway.networking.k8s.io", "gateways/status", "patch", ""},
+	{"lateen-deployer", "", "configmaps", "get", ""},
+	{"lateen-deployer", "apps", "deployments", "create get list patch watch", ""},
+	{"lateen-deployer", "", "services serviceaccounts", "create get patch", ""},
+	{"lateen-deployer", "autoscaling", "horizontalpodautoscalers", "create delete get patch", ""},
+	{"lateen-deployer", "policy", "poddisruptionbudgets", "create delete get patch", ""},
+	{"lateen-deployer-defaults", "", "configmaps", "list", ""},
+	{"lateen-deployer-lease", "coordination.k8s.io", "leases", "create", ""},
+	{"lateen-deployer-lease", "coordination.k8s.io", "leases", "get update", "lateen-deployer"},
 	{"lateen-agent", "", "pods namespaces", "get list watch", ""},
 	{"lateen-agent", "", "pods/status", "patch", ""},
 	{"lateen-agent", "", "events", "create", ""},

@@ -30,6 +30,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"{control: {podLabels: {app: a}}}", "control.podLabels.app is a label of the chart's own"},
 		{"{control: {podLabels: {istio.io/dataplane-mode: ambient}}}", "is a label of the chart's own"},
 		{"{control: {autoscaling: {enabled: true, minReplicas: 9}}}", "minReplicas is 9, above maxReplicas, which is 5"},
+		{"{deployer: {namespaces: [A_B]}}", "deployer.namespaces.0"},
 		{"{takeOver: linkerd}", "takeOver value must be one of '', 'istio'"},
 		{"{mesh: {trustDomain: A_B}}", "mesh.trustDomain"},
 	} {
@@ -113,6 +114,7 @@ var other = map[string]string{
 	"control.certificates.ttl": "1h", "control.certificates.minTTL": "5s", "control.certificates.rotationLeastStage": "3m", "control.certificates.signer": "a.example/b", "control.certificates.signerRoot": "secret/a/b",
 	"control.certificates.ownIdentityTTL": "30m", "control.nodeProxyAccounts": "[a/b]", "control.ownIdentityAccounts": "[a/b]", "control.advertise": "[a]", "agent.excludeInboundPorts": "[1]", "agent.excludeOutboundPorts": "[1]",
 	"agent.excludeOutboundRanges": "[10.0.0.0/8]", "agent.tolerations": "[]", "node.tolerations": "[]", "control.tolerations": "[{operator: Exists}]",
+	"waypoint.resources": "{requests: {cpu: 7m}}", "deployer.resources": "{requests: {cpu: 7m}}", "deployer.namespaces": "[a]", "deployer.tolerations": "[{operator: Exists}]",
 	"node.workers": `"2"`, "node.accelerator": "splice", "cni.binDir": "/opt/x", "cni.confDir": "/etc/x", "takeOver": "istio", "monitoring.interval": "1m",
 }
 

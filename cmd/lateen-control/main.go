@@ -1,5 +1,5 @@
 // Command lateen-control is the control plane of the mesh: it reads configuration from a directory and serves identities
-// and routing state to node proxies.
+// and routing state to node proxies. Its verb deployer is a program with an identity of its own, which runs waypoints on Kubernetes.
 package main
 
 import (
@@ -10,11 +10,14 @@ import (
 	"syscall"
 
 	"lateen.dev/lateen/internal/control"
+	"lateen.dev/lateen/internal/deployer"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := control.Command().ExecuteContext(ctx)
+	command := control.Command()
+	command.AddCommand(deployer.Command())
+	err := command.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lateen-control:", err)

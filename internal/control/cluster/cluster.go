@@ -116,7 +116,9 @@ const (
 	fieldManager = "lateen-control"
 )
 
-func labels() map[string]string {
+func labels() map[string]string { return labelsOf(component) }
+
+func labelsOf(component string) map[string]string {
 	return map[string]string{nameLabel: lateen, componentLabel: component, partOfLabel: lateen}
 }
 

@@ -27,6 +27,7 @@ const (
 type Leader struct {
 	client              kubernetes.Interface
 	namespace, identity string
+	name, component     string // of the Lease, and of the part of the mesh whose replicas take part
 	logger              *slog.Logger
 	leads               atomic.Bool
 	tasks               []func(context.Context)
@@ -36,7 +37,13 @@ type Leader struct {
 
 // NewLeader takes part in the election of a namespace. Let it have a client of its own: it must not wait behind others' requests.
 func NewLeader(client kubernetes.Interface, namespace, identity string, logger *slog.Logger) *Leader {
-	return &Leader{client: client, namespace: namespace, identity: identity, logger: logger, lease: leaseDuration, renew: renewDeadline, retry: retryPeriod}
+	return &Leader{client: client, namespace: namespace, identity: identity, name: Lease, component: component, logger: logger, lease: leaseDuration, renew: renewDeadline, retry: retryPeriod}
+}
+
+// Named has the replicas of another part of the mesh take part, by a Lease of their own. Call it before Run.
+func (l *Leader) Named(lease, component string) *Leader {
+	l.name, l.component = lease, component
+	return l
 }
 
 // While has a task run while this replica leads; the task must end with its context. Call it before Run.
@@ -67,9 +74,9 @@ func (l *Leader) term(ctx context.Context) bool {
 		}
 	})()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: Lease}, Client: l.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity}, Labels: labels()},
-		LeaseDuration: l.lease, RenewDeadline: l.renew, RetryPeriod: l.retry, ReleaseOnCancel: true, Name: Lease,
+		Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.name}, Client: l.client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity}, Labels: labelsOf(l.component)},
+		LeaseDuration: l.lease, RenewDeadline: l.renew, RetryPeriod: l.retry, ReleaseOnCancel: true, Name: l.name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				defer close(ended)
