@@ -47,9 +47,16 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err != nil {
 		return &failure{phase: "network", err: err}
 	}
-	pods := newLifecycle(e.state, e.feed, e.commands, e.dir, e.exe, e.families[0].DNSIP, reaper, e.log)
+	signer, err := showSigner(e.dir)
+	if err != nil {
+		return &failure{phase: "network", err: err}
+	}
+	tokens := newPodTokens(signer, e.state, e.dir, e.log)
+	go tokens.rotate(ctx)
+	pods := newLifecycle(e.state, e.feed, e.commands, tokens, e.dir, e.exe, e.families[0].DNSIP, reaper, e.log)
 	e.reconciler = newReconciler(e.state, e.feed, pods, dns, e.families, e.dir, e.opts.adminOnLoopback(), e.log)
-	if err := e.prepare(ctx); err != nil {
+	e.reconciler.waypoints = newWaypoints(e.state, e.opts, e.families, e.log)
+	if err := e.prepare(ctx, newNodeTokens(signer, e.state.nodes, e.dir, e.state.accountUID, e.log)); err != nil {
 		return &failure{phase: "network", err: err}
 	}
 	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.state.nodes)))
@@ -115,12 +122,8 @@ func raiseFileLimit() error {
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
 }
 
-// prepare makes what the parts of the mesh expect to find: keys, tokens, objects and the engine's socket.
-func (e *Engine) prepare(ctx context.Context) error {
-	tokens, err := newNodeTokens(e.state.nodes, e.dir, e.state.accountUID, e.log)
-	if err != nil {
-		return err
-	}
+// prepare makes what the parts of the mesh expect to find: tokens, objects and the engine's socket.
+func (e *Engine) prepare(ctx context.Context, tokens *nodeTokens) error {
 	if err := e.objects.addSystem(); err != nil {
 		return err
 	}

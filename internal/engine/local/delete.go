@@ -99,6 +99,9 @@ func (u *userObjects) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) 
 	if k.Kind == "Namespace" {
 		doomed = append(u.state.store.inNamespace(k.Name), o.Key)
 	}
+	if k.Kind == "Gateway" {
+		doomed = append(u.state.madeFor(o.Key), o.Key)
+	}
 	var gone []*pod
 	for _, key := range doomed {
 		for _, p := range u.state.pods {
@@ -110,6 +113,7 @@ func (u *userObjects) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) 
 		if err := u.state.store.remove(key); err != nil {
 			return gone, err
 		}
+		delete(u.state.made, key)
 		u.changed(key)
 	}
 	return gone, nil

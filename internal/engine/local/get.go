@@ -63,8 +63,21 @@ func (u *userObjects) serve(r *http.Request) (any, error) {
 			list.Unasked = err.Error()
 		}
 		attach(kind.Name, list.Items, said)
+		u.complain(list.Items)
 	}
 	return list, nil
+}
+
+// complain gives each Gateway that is not deployed the reason. The control plane does not know it.
+func (u *userObjects) complain(items []api.Object) {
+	u.state.mu.Lock()
+	defer u.state.mu.Unlock()
+	for i, o := range items {
+		k := model.Key{Group: groupOf(o.APIVersion), Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name}
+		if why := u.state.complaints[k]; k.Kind == "Gateway" && why != "" {
+			items[i].Problems = append(items[i].Problems, complaint(k, why))
+		}
+	}
 }
 
 // list lists the objects of a kind with their status.

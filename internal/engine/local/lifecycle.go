@@ -46,6 +46,7 @@ type lifecycle struct {
 	feed     *agentFeed
 	commands *podCommands
 	prober   *prober
+	tokens   *podTokens
 	dir      runDir
 	exe      string     // this program
 	resolver netip.Addr // of names, which pods ask
@@ -53,8 +54,8 @@ type lifecycle struct {
 	log      *slog.Logger
 }
 
-func newLifecycle(s *state, feed *agentFeed, commands *podCommands, dir runDir, exe string, resolver netip.Addr, reaper *proc.Reaper, log *slog.Logger) *lifecycle {
-	return &lifecycle{state: s, feed: feed, commands: commands, prober: newProber(s, commands), dir: dir, exe: exe,
+func newLifecycle(s *state, feed *agentFeed, commands *podCommands, tokens *podTokens, dir runDir, exe string, resolver netip.Addr, reaper *proc.Reaper, log *slog.Logger) *lifecycle {
+	return &lifecycle{state: s, feed: feed, commands: commands, prober: newProber(s, commands), tokens: tokens, dir: dir, exe: exe,
 		resolver: resolver, reaper: reaper, log: log}
 }
 
@@ -85,6 +86,11 @@ func (l *lifecycle) bear(ctx context.Context, p *pod) error {
 	if err := p.id.writeFiles(dir, l.resolver); err != nil {
 		return err
 	}
+	if p.id.ownName {
+		if err := l.tokens.give(&p.id); err != nil {
+			return err
+		}
+	}
 	if !p.id.onNodesNetwork() {
 		if err := fabric.AddPod(p.id.node.Node, l.dir.podNetNS(&p.id), p.id.port, p.id.ips...); err != nil {
 			return fmt.Errorf("make the pod's network: %w", err)
@@ -96,7 +102,7 @@ func (l *lifecycle) bear(ctx context.Context, p *pod) error {
 		return err
 	}
 	defer log.Close()
-	init, err := podinit.Spawn(ctx, l.reaper, l.dir.podNetNS(&p.id), l.exe, []string{"lateen", PodVerb, p.id.namespace + "/" + p.id.name}, log, p.id.view(dir, l.dir.bin()))
+	init, err := podinit.Spawn(ctx, l.reaper, l.dir.podNetNS(&p.id), l.exe, []string{"lateen", PodVerb, p.id.namespace + "/" + p.id.name}, log, p.id.view(dir, l.dir.bin(), l.dir.roots()))
 	if err != nil {
 		return err
 	}

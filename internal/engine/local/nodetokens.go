@@ -16,8 +16,12 @@ type nodeTokens struct {
 	log        *slog.Logger
 }
 
-// newNodeTokens makes the key of the tokens and shows its public half to the control plane.
-func newNodeTokens(nodes nodeList, dir runDir, accountUID func() string, log *slog.Logger) (*nodeTokens, error) {
+func newNodeTokens(signer *signer, nodes nodeList, dir runDir, accountUID func() string, log *slog.Logger) *nodeTokens {
+	return &nodeTokens{signer: signer, nodes: nodes, dir: dir, accountUID: accountUID, log: log}
+}
+
+// showSigner makes the key of the tokens and shows its public half to the control plane.
+func showSigner(dir runDir) (*signer, error) {
 	signer, err := newSigner()
 	if err != nil {
 		return nil, err
@@ -26,10 +30,7 @@ func newNodeTokens(nodes nodeList, dir runDir, accountUID func() string, log *sl
 	if err != nil {
 		return nil, err
 	}
-	if err := writeAtomic(dir.tokenKey(), pub, 0o644); err != nil {
-		return nil, err
-	}
-	return &nodeTokens{signer: signer, nodes: nodes, dir: dir, accountUID: accountUID, log: log}, nil
+	return signer, writeAtomic(dir.tokenKey(), pub, 0o644)
 }
 
 // write gives every node a new token.

@@ -51,14 +51,18 @@ func nsswitch() string {
 	return out.String() + hosts
 }
 
-// view is what the pod sees of the machine: the files in dir, and the programs in bin.
-func (id *podIdentity) view(dir, bin string) podinit.Setup {
+// view is what the pod sees of the machine: the files in dir, the programs in bin, and, if it asks for its certificate itself, the root
+// certificates in roots.
+func (id *podIdentity) view(dir, bin, roots string) podinit.Setup {
 	s := podinit.Setup{
 		Hostname: id.hostname(),
 		Files:    map[string]string{},
 		Dirs:     map[string]string{podBinDir: bin},
 		Hidden:   api.RunRoot,
 		Scratch:  []string{"/tmp", "/var/tmp", "/dev/shm", "/run/nscd"}, ScratchMax: scratchSize,
+	}
+	if id.ownName {
+		s.Dirs[podTokenDir], s.Dirs[podRootsDir] = filepath.Join(dir, "token"), roots
 	}
 	if id.dir != "" {
 		s.Dirs[podManifestDir] = id.dir
@@ -74,8 +78,9 @@ func (id *podIdentity) view(dir, bin string) podinit.Setup {
 
 // Pods see these directories of the machine below api.RunRoot, and nothing else there.
 const (
-	podBinDir      = api.RunRoot + "/bin"
-	podManifestDir = api.RunRoot + "/manifest"
+	podRunDir      = api.RunRoot
+	podBinDir      = podRunDir + "/bin"
+	podManifestDir = podRunDir + "/manifest"
 )
 
 // maxHostname is the longest label of a name, and maxFullHostname the longest host name that the kernel takes, in bytes.

@@ -24,6 +24,7 @@ type podIdentity struct {
 	dir       string       // directory of the manifest: LATEEN_MANIFEST_DIR
 	spec      corev1.PodSpec
 	unixUID   int
+	ownName   bool // it asks for its certificate itself, and has a token to do so
 	created   time.Time
 }
 

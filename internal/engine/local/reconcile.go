@@ -53,6 +53,7 @@ type reconciler struct {
 	dir             runDir
 	adminOnLoopback bool // node proxies answer the node's whole network
 	log             *slog.Logger
+	waypoints       *waypoints // nil: no Gateway is deployed
 
 	users identities
 	seen  published // what the world was last told
@@ -138,6 +139,9 @@ func (r *reconciler) translate(plan servicenat.Plan) error {
 
 // steer starts and ends pods.
 func (r *reconciler) steer(ctx context.Context) {
+	if r.waypoints != nil {
+		r.waypoints.steer()
+	}
 	for _, p := range r.state.pods {
 		if r.state.store.objects[p.id.owner] == nil {
 			p.stop()
@@ -242,7 +246,7 @@ func (r *reconciler) makePod(ctx context.Context, owner *stored, name string, la
 	p := &pod{
 		id: podIdentity{
 			uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
-			spec: *spec.DeepCopy(), unixUID: r.users.of(ns, account), created: time.Now(),
+			spec: *spec.DeepCopy(), unixUID: r.users.of(ns, account), created: time.Now(), ownName: r.state.made[owner.Key].Name != "",
 		},
 		cancel: cancel, wakeup: make(chan struct{}, 1), parted: make(chan struct{}), done: make(chan struct{}),
 		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,

@@ -27,7 +27,8 @@ func (d runDir) socket() string                 { return d.path("engine.sock") }
 func (d runDir) record() string                 { return d.path("engine.json") }
 func (d runDir) engineLog() string              { return d.path("engine.log") }
 func (d runDir) controlLog() string             { return d.path("control.log") }
-func (d runDir) rootCert() string               { return d.path("pki", "root-cert.pem") }
+func (d runDir) roots() string                  { return d.path("pki") }
+func (d runDir) rootCert() string               { return filepath.Join(d.roots(), "root-cert.pem") }
 func (d runDir) pluggedCA() string              { return d.path("cacerts") }
 func (d runDir) resolvers() string              { return d.path("resolv.conf") }
 func (d runDir) tokenKey() string               { return d.path("token-key.pem") }
@@ -38,7 +39,10 @@ func (d runDir) node(name string) string        { return d.path("nodes", name) }
 func (d runDir) agentSocket(node string) string { return d.path("nodes", node, "agent.sock") }
 func (d runDir) token(node string) string       { return d.path("nodes", node, "token") }
 func (d runDir) netns(name string) string       { return d.path("netns", name) }
-func (d runDir) pod(ns, name string) string     { return d.path("pods", fileName(ns+"_"+name)) }
+func (d runDir) podToken(id *podIdentity) string {
+	return filepath.Join(d.pod(id.namespace, id.name), "token")
+}
+func (d runDir) pod(ns, name string) string { return d.path("pods", fileName(ns+"_"+name)) }
 
 // record names the engine's process for good.
 type record struct {

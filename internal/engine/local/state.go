@@ -19,13 +19,14 @@ type state struct {
 	store      *store
 	pods       []*pod
 	stopping   bool
-	complaints map[model.Key]string // why the pods of an object cannot be made
-	steered    chan struct{}        // closed, and made anew, when the objects have their pods
-	told       chan struct{}        // closed once control plane, resolver and kernel have been told of what is now
+	complaints map[model.Key]string    // why the pods of an object cannot be made, or a Gateway is not deployed
+	made       map[model.Key]model.Key // objects that were made for a Gateway, and that Gateway
+	steered    chan struct{}           // closed, and made anew, when the objects have their pods
+	told       chan struct{}           // closed once control plane, resolver and kernel have been told of what is now
 }
 
 func newState(nodes nodeList, objects *store) *state {
-	return &state{nodes: nodes, store: objects, wakeup: make(chan struct{}, 1), complaints: map[model.Key]string{},
+	return &state{nodes: nodes, store: objects, wakeup: make(chan struct{}, 1), complaints: map[model.Key]string{}, made: map[model.Key]model.Key{},
 		steered: make(chan struct{}), told: make(chan struct{})}
 }
 
@@ -85,18 +86,27 @@ func (s *state) hostsPods(n *node) bool {
 	return false
 }
 
-// unmade are the objects whose pods cannot be made, and why.
+// unmade are the objects whose pods cannot be made, and the Gateways that are not deployed, and why.
 func (s *state) unmade() []api.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []api.Problem
 	for k, why := range s.complaints {
 		if s.store.objects[k] != nil {
-			out = append(out, api.Problem{Object: k.String(), Message: "its pods cannot be made: " + why})
+			out = append(out, complaint(k, why))
 		}
 	}
 	slices.SortFunc(out, func(a, b api.Problem) int { return strings.Compare(a.Object, b.Object) })
 	return out
+}
+
+// complaint is a problem of an object's author.
+func complaint(k model.Key, why string) api.Problem {
+	what := "its pods cannot be made: "
+	if k.Kind == "Gateway" {
+		what = "the waypoint is not deployed: "
+	}
+	return api.Problem{Object: k.String(), Message: what + why}
 }
 
 // accountUID is the uid of the proxies' service account.

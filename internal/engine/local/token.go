@@ -21,7 +21,7 @@ const (
 	tokenRenew    = 20 * time.Minute
 )
 
-// signer makes the tokens by which node proxies prove to the control plane which node they are on. Its key lives and dies
+// signer makes the tokens by which proxies prove to the control plane which pod they are, and on which node. Its key lives and dies
 // with the engine.
 type signer struct{ key *ecdsa.PrivateKey }
 
@@ -58,23 +58,31 @@ type boundClaims struct {
 	} `json:"kubernetes.io"`
 }
 
+// holder is the pod that a token is bound to, with its account and its node.
+type holder struct {
+	namespace          string
+	account, pod, node named
+}
+
 // token is a token for a node's proxy.
 func (s *signer) token(n *node, accountUID string, now time.Time) (string, error) {
+	return s.sign(holder{namespace: meshNamespace, account: named{proxyAccount, accountUID}, pod: named{n.proxyPodName(), n.podUID}, node: named{n.name, n.uid}}, now)
+}
+
+// sign makes a token for its holder.
+func (s *signer) sign(h holder, now time.Time) (string, error) {
 	c := boundClaims{RegisteredClaims: jwt.RegisteredClaims{
 		Issuer:    tokenIssuer,
 		Audience:  jwt.ClaimStrings{tokenAudience},
-		Subject:   "system:serviceaccount:" + meshNamespace + ":" + proxyAccount,
+		Subject:   "system:serviceaccount:" + h.namespace + ":" + h.account.Name,
 		IssuedAt:  jwt.NewNumericDate(now),
 		NotBefore: jwt.NewNumericDate(now.Add(-time.Minute)),
 		ExpiresAt: jwt.NewNumericDate(now.Add(tokenValid)),
 	}}
-	c.Kubernetes.Namespace = meshNamespace
-	c.Kubernetes.ServiceAccount = named{proxyAccount, accountUID}
-	c.Kubernetes.Pod = named{n.proxyPodName(), n.podUID}
-	c.Kubernetes.Node = named{n.name, n.uid}
+	c.Kubernetes.Namespace, c.Kubernetes.ServiceAccount, c.Kubernetes.Pod, c.Kubernetes.Node = h.namespace, h.account, h.pod, h.node
 	t, err := jwt.NewWithClaims(jwt.SigningMethodES256, c).SignedString(s.key)
 	if err != nil {
-		return "", fmt.Errorf("sign the token of %s: %w", n.name, err)
+		return "", fmt.Errorf("sign the token of %s: %w", h.pod.Name, err)
 	}
 	return t, nil
 }
