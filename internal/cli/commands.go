@@ -19,6 +19,8 @@ type (
 	proxyCommands struct{ app *app }
 	// labCommands measure.
 	labCommands struct{ app *app }
+	// waypointCommands make, show and remove waypoints.
+	waypointCommands struct{ app *app }
 	// installCommands install a mesh on Kubernetes, upgrade it and remove it.
 	installCommands struct{ app *app }
 )

@@ -47,8 +47,10 @@ type fakeEngine struct {
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
 	applied  func(api.ApplyRequest) api.ApplyResult
-	patched  func(api.PatchRequest) *api.Error // a refusal of a patch
-	present  func() []api.Object               // in place of objects, asked each time
+	// refuseApply is the answer to apply in place of all others.
+	refuseApply *api.Error
+	patched     func(api.PatchRequest) *api.Error // a refusal of a patch
+	present     func() []api.Object               // in place of objects, asked each time
 
 	started []StartOptions
 	stopped []string
@@ -131,6 +133,11 @@ func (f *fakeEngine) handler() http.Handler {
 		answer(w, f.status)
 	})
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
+		if f.refuseApply != nil {
+			w.WriteHeader(f.refuseApply.Code)
+			answer(w, f.refuseApply)
+			return
+		}
 		if f.applied != nil {
 			var request api.ApplyRequest
 			if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

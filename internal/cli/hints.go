@@ -43,7 +43,7 @@ func (a *app) addressed(text string) string {
 		}
 		out.WriteString(text[:end])
 		text = text[end:]
-		if len(command) > 0 && !hasTarget(text) {
+		if len(command) > 0 && !hasTarget(command[0], text) {
 			out.WriteString(a.flagsFor(command[0]))
 		}
 	}
@@ -64,16 +64,25 @@ func (a *app) commandIn(words []string) []string {
 }
 
 // hasTarget reports whether the rest of a suggestion, up to its end, names a mesh or a cluster itself.
-func hasTarget(rest string) bool {
+func hasTarget(command, rest string) bool {
 	if end := strings.IndexAny(rest, "`\n;"); end >= 0 {
 		rest = rest[:end]
 	}
 	if next := strings.Index(rest, "lateen "); next >= 0 {
 		rest = rest[:next]
 	}
+	flag := meshOption(command)
 	return slices.ContainsFunc(strings.Fields(rest), func(word string) bool {
-		return strings.HasPrefix(word, "--name") && !strings.HasPrefix(word, "--names") || strings.HasPrefix(word, "--context") || strings.HasPrefix(word, "--kubeconfig")
+		return strings.HasPrefix(word, flag) && !strings.HasPrefix(word, "--names") || strings.HasPrefix(word, "--context") || strings.HasPrefix(word, "--kubeconfig")
 	})
+}
+
+// meshOption is the flag by which a command takes the name of a mesh. That of a waypoint is called --name in istioctl.
+func meshOption(command string) string {
+	if command == "waypoint" {
+		return "--mesh"
+	}
+	return "--name"
 }
 
 // flagsFor are the flags, each with a space before it, that a suggested command needs to be about the mesh of this one.
@@ -88,7 +97,7 @@ func (a *app) flagsFor(command string) string {
 			return "" // a mesh that nobody names is started with this name
 		}
 	}
-	return a.meshFlag()
+	return strings.Replace(a.meshFlag(), " --name ", " "+meshOption(command)+" ", 1)
 }
 
 // onCluster reports whether the mesh is a cluster's, as far as is known by now.

@@ -138,6 +138,7 @@ func newApp(env Env) *app {
 		change.applyCommand(), change.deleteCommand(), read.getCommand(), change.labelCommand(), change.scaleCommand(), read.waitCommand(),
 		read.describeCommand(), read.diffCommand(), change.editCommand(), change.annotateCommand(), change.rolloutCommand(), read.apiResourcesCommand(),
 		pods.logsCommand(), pods.tapCommand(), status.topCommand(), pods.execCommand(), pods.portForwardCommand(), proxies.proxyCommand(), proxies.caCommand(),
+		waypointCommands{a}.command(),
 		status.statusCommand(), status.checkCommand(), lifecycle.demoCommand(), lab.labCommand(), lifecycle.versionCommand(), lifecycle.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true

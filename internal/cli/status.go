@@ -107,6 +107,9 @@ func (cmds statusCommands) statusPage(ctx context.Context, o statusOptions) (str
 	if err := cmds.findAttention(ctx, &status); err != nil {
 		return "", err
 	}
+	if status.Waypoints, err = (waypointCommands{cmds.app}).find(ctx, !o.namespace, ""); err != nil {
+		return "", err
+	}
 	if o.namespace {
 		status.Problems = slices.DeleteFunc(status.Problems, func(p api.Problem) bool { return !inNamespace(p.Object, cmds.app.namespace) })
 		status.Findings = slices.DeleteFunc(status.Findings, func(f api.Finding) bool {

@@ -18,6 +18,7 @@ import (
 	"lateen.dev/lateen/internal/agent"
 	"lateen.dev/lateen/internal/cli"
 	"lateen.dev/lateen/internal/control"
+	"lateen.dev/lateen/internal/deployer"
 )
 
 // node is what `lateen-proxy node --reference json` prints.
@@ -173,7 +174,11 @@ func verbs(c *cobra.Command) []verb {
 	return all
 }
 
-func controlVerbs() []verb { return verbs(control.Command()) }
+func controlVerbs() []verb {
+	command := control.Command()
+	command.AddCommand(deployer.Command())
+	return verbs(command)
+}
 
 func cliVerbs() []verb { return verbs(cli.Reference()) }
 

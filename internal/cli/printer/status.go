@@ -44,6 +44,7 @@ func Status(w io.Writer, s api.Status, style term.Style, o StatusOptions) error 
 	}
 	p.problems(s, pods)
 	p.nodes(s)
+	p.waypoints(s.Waypoints)
 	p.draining(s.Nodes, o.Now)
 	p.pods(pods, o)
 	p.unmeshed(pods)

@@ -19,6 +19,8 @@ type Status struct {
 	// Unknown is what nobody can tell while no control plane answers, and Next what to do then. Problems are what it has left in the objects' status.
 	Unknown []string `json:"unknown,omitempty"`
 	Next    []string `json:"next,omitempty"`
+	// Waypoints are put together from the objects by whoever asked; the engine leaves them out.
+	Waypoints []WaypointState `json:"waypoints,omitempty"`
 }
 
 // Kubernetes is the engine of a mesh that a cluster has.
@@ -171,4 +173,22 @@ type ComponentUsage struct {
 	SysTicks  uint64 `json:"sysTicks"`
 	RSSBytes  uint64 `json:"rssBytes"`
 	Threads   int    `json:"threads"`
+}
+
+// WaypointState is a waypoint as its Gateway, its Deployment and the labels of what uses it tell. The engine does not answer with it:
+// whoever asks puts it together from the objects.
+type WaypointState struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Class     string `json:"class"`
+	Traffic   string `json:"traffic"`           // what it takes: service, workload, all or none
+	Version   string `json:"version,omitempty"` // of its proxies
+	// Programmed is "True", "False" or "Unknown", as a condition is; Reason says why it is not "True".
+	Programmed string `json:"programmed"`
+	Reason     string `json:"reason,omitempty"`
+	// Ready and Wanted count its pods, of those that the mesh runs.
+	Ready  int `json:"ready"`
+	Wanted int `json:"wanted"`
+	// Bound are the objects whose labels choose it, as kind/name or namespace/kind/name.
+	Bound []Key `json:"bound,omitempty"`
 }
