@@ -28,6 +28,8 @@ const (
 	named    = "node proxies cannot judge it: the policy's condition names it"
 	waypoint = "a policy with it is for waypoints, and its condition says so"
 	refused  = "it goes with an action that node proxies do not have, as the condition says"
+	tokenAt  = "waypoints look for tokens by it, and refuse requests with one"
+	tokenOf  = "it says what of a token is good, or passed on; the condition says that no token is verified yet"
 	nothing  = "it says nothing to a mesh whose workloads prove who they are"
 )
 
@@ -54,6 +56,16 @@ var fieldsOf = map[string]map[string]string{
 		"rules.to.operation.paths": named, "rules.to.operation.notPaths": named,
 		"rules.when": judged, "rules.when.key": judged, "rules.when.values": judged, "rules.when.notValues": judged,
 	},
+	"RequestAuthentication": {
+		"targetRef": waypoint, "targetRef.group": waypoint, "targetRef.kind": waypoint, "targetRef.name": waypoint, "targetRef.namespace": waypoint,
+		"targetRefs": waypoint, "targetRefs.group": waypoint, "targetRefs.kind": waypoint, "targetRefs.name": waypoint, "targetRefs.namespace": waypoint,
+		"selector": refused, "selector.matchLabels": refused,
+		"jwtRules": tokenAt, "jwtRules.issuer": tokenAt, "jwtRules.fromHeaders": tokenAt, "jwtRules.fromHeaders.name": tokenAt, "jwtRules.fromHeaders.prefix": tokenAt,
+		"jwtRules.fromParams": tokenAt, "jwtRules.fromCookies": tokenAt,
+		"jwtRules.audiences": tokenOf, "jwtRules.jwks": tokenOf, "jwtRules.jwksUri": tokenOf, "jwtRules.timeout": tokenOf, "jwtRules.forwardOriginalToken": tokenOf,
+		"jwtRules.outputPayloadToHeader": tokenOf, "jwtRules.outputClaimToHeaders": tokenOf, "jwtRules.outputClaimToHeaders.header": tokenOf,
+		"jwtRules.outputClaimToHeaders.claim": tokenOf, "jwtRules.spaceDelimitedClaims": tokenOf,
+	},
 	"PeerAuthentication": {
 		"selector": judged, "selector.matchLabels": judged, "mtls": judged, "mtls.mode": judged, "portLevelMtls": judged, "portLevelMtls.mode": judged,
 	},
@@ -70,10 +82,11 @@ var fieldsOf = map[string]map[string]string{
 }
 
 var specs = map[string]protoreflect.MessageDescriptor{
-	"AuthorizationPolicy": (&securityapi.AuthorizationPolicy{}).ProtoReflect().Descriptor(),
-	"PeerAuthentication":  (&securityapi.PeerAuthentication{}).ProtoReflect().Descriptor(),
-	"ServiceEntry":        (&networkingapi.ServiceEntry{}).ProtoReflect().Descriptor(),
-	"WorkloadEntry":       (&networkingapi.WorkloadEntry{}).ProtoReflect().Descriptor(),
+	"AuthorizationPolicy":   (&securityapi.AuthorizationPolicy{}).ProtoReflect().Descriptor(),
+	"RequestAuthentication": (&securityapi.RequestAuthentication{}).ProtoReflect().Descriptor(),
+	"PeerAuthentication":    (&securityapi.PeerAuthentication{}).ProtoReflect().Descriptor(),
+	"ServiceEntry":          (&networkingapi.ServiceEntry{}).ProtoReflect().Descriptor(),
+	"WorkloadEntry":         (&networkingapi.WorkloadEntry{}).ProtoReflect().Descriptor(),
 }
 
 // everyField calls see with each field of a message and of those in it, and its path; maps count as what they hold.
@@ -86,7 +99,7 @@ func everyField(m protoreflect.MessageDescriptor, path string, see func(path str
 		if f.IsMap() {
 			inner = f.MapValue().Message()
 		}
-		if inner != nil {
+		if inner != nil && inner.ParentFile().Package() != "google.protobuf" { // those are written as one value
 			everyField(inner, at, see)
 		}
 	}
@@ -187,7 +200,8 @@ func TestDefinitionsLetThroughWhatIsAccountedFor(t *testing.T) {
 				withoutEffect(t, definition.Spec.Group+"/"+version.Name, kind)
 				continue
 			}
-			for _, wrong := range unaccounted(version.Schema.OpenAPIV3Schema.Properties["spec"].fields(""), table) {
+			fields := slices.DeleteFunc(version.Schema.OpenAPIV3Schema.Properties["spec"].fields(""), func(path string) bool { return path == "jwtRules.jwks_uri" }) // another name of jwksUri
+			for _, wrong := range unaccounted(fields, table) {
 				t.Errorf("%s %s: %s", kind, version.Name, wrong)
 			}
 		}

@@ -224,6 +224,18 @@ rules:
 	}
 }
 
+func TestTemplatesOfPaths(t *testing.T) {
+	for text, want := range map[string]bool{
+		"/{*}": true, "/{**}": true, "/a/{*}/b/{**}": true, "/a/{**}/": true, "/{**}.m3u8": true, "/{**}/a/b": true, "/a/{*}.json": true, "/a%2F/{*}": true, "//{*}": true,
+		"{*}": false, "a/{*}": false, "/{**}/{*}": false, "/{**}{**}": false, "/{*}.json/a": false, "/a{*}": false, "/{x}/{*}": false, "/{x=*}/{**}": false, "/*/{*}": false, "/{*}/*": false,
+		"/a b/{*}": false, "/a%2/{*}": false, "/{*}?q": false, "/{*}#f": false, "/é/{*}": false, "/{**}{": false, "": false,
+	} {
+		if got := validTemplate(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
 func TestTargetsOfAPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name, namespace, refs string

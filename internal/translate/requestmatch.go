@@ -198,19 +198,23 @@ const (
 	anySegments = "{**}"
 )
 
-// validTemplate says whether a path template means something: segments behind slashes that are an operator or text of a path, and no operator
-// behind the one for any number of segments.
+// validTemplate says whether a path template means something: segments behind slashes that are an operator or text of a path. The last operator may
+// have text behind it; that for any number of segments is the last one.
 func validTemplate(v string) bool {
-	rest, rooted := strings.CutPrefix(v, "/")
-	if !rooted {
+	rest, more := strings.CutPrefix(v, "/")
+	if !more {
 		return false
 	}
-	last := false
-	for segment := range strings.SplitSeq(rest, "/") {
-		switch {
-		case (segment == oneSegment || segment == anySegments) && !last:
-			last = segment == anySegments
-		case !literalSegment(segment):
+	for more {
+		if end, many := strings.CutPrefix(rest, anySegments); many {
+			return literalSegment(strings.ReplaceAll(end, "/", ".")) // no escape goes on behind a slash
+		}
+		var segment string
+		segment, rest, more = strings.Cut(rest, "/")
+		if end, one := strings.CutPrefix(segment, oneSegment); one && (end == "" || !more) {
+			segment = end
+		}
+		if !literalSegment(segment) {
 			return false
 		}
 	}
