@@ -178,7 +178,12 @@ impl Attachments {
             }
         }
         let refuses_tokens = !tokens.is_none();
+        let streams = policies.iter().map(|applied| match applied {
+            AppliedRequest::Policy(policy) => Arc::new(policy.for_streams()).into(),
+            AppliedRequest::Unknown(name) => AppliedRequest::Unknown(name.clone()),
+        });
         RequestRules {
+            streams: RequestPolicies::compile(streams, &self.domains),
             policies: RequestPolicies::compile(policies, &self.domains),
             tokens: if refuses_tokens {
                 tokens

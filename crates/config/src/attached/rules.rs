@@ -12,6 +12,8 @@ use crate::ServiceKey;
 pub struct RequestRules {
     /// The compiled policies.
     pub policies: RequestPolicies,
+    /// The same policies for connections whose requests nobody reads.
+    pub streams: RequestPolicies,
     /// Where tokens are looked for; the default places if no Authentication names any.
     pub tokens: TokenPlaces,
     /// An Authentication names places: a request with a token is refused with 401, since no token is verified yet.

@@ -16,6 +16,7 @@ mod path;
 mod peer;
 mod policy;
 mod rules;
+mod streams;
 mod tokens;
 mod trie;
 mod trust_domains;
