@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lateen_accept::{Acceptor, FdQuota, Registration};
 use lateen_admin::{Admin, MetricsPages, Readiness, ReadinessPages};
-use lateen_config::{Store, wirekind};
+use lateen_config::{Store, l7};
 use lateen_identity::Manager;
 use lateen_telemetry::Metrics;
 use lateen_tls::Rules;
@@ -183,8 +183,8 @@ impl Control {
         let common = &self.settings.common;
         // Of the workloads that are indexed by pod, the proxy needs its own.
         let node = Some(&*common.node_name).filter(|node| !node.is_empty());
-        let store = Store::new(&common.network, node);
-        let kinds = wirekind::mesh();
+        let store = Store::new(&common.network, node).of_gateway(self.settings.gateway.clone());
+        let kinds = l7::waypoint();
         let publisher = Publisher::new(
             store,
             kinds.unlisted(),
@@ -196,9 +196,16 @@ impl Control {
             readiness: self.readiness.clone(),
             synced,
         };
-        let (channel, mut client) = source(common, node_of(common, "waypoint"), kinds)?;
-        client.parent = Some(self.settings.gateway.to_string());
+        let (channel, client) = source(common, node_of(common, "waypoint"), kinds)?;
+        let gateway = self.settings.gateway.to_string();
+        let own = [
+            &l7::AUTHORIZATION,
+            &l7::AUTHENTICATION,
+            &l7::GATEWAY,
+            &l7::BINDING,
+        ];
         let client = lateen_xds::Client::new(channel, client, publisher, watcher);
+        let client = client.children_of(&gateway, own);
         Ok(Box::pin(client.run()))
     }
 

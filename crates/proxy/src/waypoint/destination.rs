@@ -45,7 +45,7 @@ impl Target {
 pub(super) enum Refused {
     /// No configuration yet.
     #[error(
-        "the control plane has not named this waypoint's own workload yet; nothing is let through until it has"
+        "the control plane has not named this waypoint's Gateway and own workload yet; nothing is let through until it has"
     )]
     NotConfigured,
     /// Neither a service nor a workload.
@@ -112,7 +112,7 @@ pub(super) fn select(
             (SocketAddr::new(ip, *port), target)
         }
     };
-    if !is_bound(view, &target) {
+    if !is_bound(view, own, &target) {
         return Err(Refused::Unbound {
             target: match &target {
                 Target::Service(service) => format!("service {}", service.key),
@@ -161,15 +161,18 @@ fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
 }
 
 /// Whether the control plane has traffic for the target pass this waypoint.
-fn is_bound(view: &View, target: &Target) -> bool {
+fn is_bound(view: &View, own: &Own, target: &Target) -> bool {
     let serves = |waypoint| view.snapshot.serves(waypoint, &view.own);
     match target {
         Target::Service(service) => {
-            service.waypoints().any(serves) || view.policies.binds_service(&service.key)
+            service.waypoints().any(serves)
+                || view
+                    .snapshot
+                    .is_bound(&service.key.to_string(), &own.gateway)
         }
         Target::Workload(workload) => {
             workload.waypoint.as_ref().is_some_and(serves)
-                || view.policies.binds_workload(&workload.uid)
+                || view.snapshot.is_bound(workload.uid.as_str(), &own.gateway)
         }
     }
 }

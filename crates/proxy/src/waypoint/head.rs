@@ -22,6 +22,14 @@ pub(super) fn authority(head: &Canonical) -> &Authority {
     }
 }
 
+/// The method.
+pub(super) fn method(head: &Canonical) -> &[u8] {
+    match head {
+        Canonical::Request(head) => head.method().as_bytes(),
+        Canonical::Connect(_) => Method::CONNECT.as_bytes(),
+    }
+}
+
 /// The version in which the request arrived.
 pub(super) fn version(head: &Canonical) -> Version {
     match head {

@@ -1,14 +1,16 @@
-//! What policies say about the requests of a stream: the seam between this role and the policy engine.
+//! What policies say about the requests of a stream: the engine of `lateen_policy`, asked in this role's terms.
 
-use lateen_config::{ServiceKey, Snapshot};
-use lateen_http::{Canonical, PathRules};
-use lateen_types::{NamespacedName, WorkloadUid};
+use std::cell::RefCell;
+use std::net::IpAddr;
 
-use super::own::Own;
+use lateen_config::l7::RequestRules;
+use lateen_http::{Canonical, FieldName};
+use lateen_policy::request::{
+    PeerBits, PeerFacts, RequestDecision, RequestDenial, RequestFacts, RequestPolicies, TokenPlaces,
+};
+use lateen_types::NamespacedName;
 
-/// The policies of the Gateway and of the services that are bound to it, in one generation of the configuration.
-#[derive(Debug, Default)]
-pub(super) struct Policies {}
+use super::head;
 
 /// The verdict about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,40 +25,175 @@ pub(super) enum Verdict {
         reason: String,
     },
     /// 401: it carries a token, and tokens are not verified yet.
-    TokenRefused {
-        /// The RequestAuthentication that applies.
-        policy: NamespacedName,
-    },
+    TokenRefused,
 }
 
-impl Policies {
-    /// The policies of a snapshot.
-    pub(super) fn of(_: &Snapshot, _: &Own) -> Self {
-        Self {}
+/// The peer of a stream, as the policies in force have judged it: once for all of its requests.
+#[derive(Debug, Default)]
+pub(super) struct Judge(RefCell<Option<PeerBits>>);
+
+impl Judge {
+    /// Decides about a request. A CUSTOM policy comes before the check of tokens, which comes before all others.
+    pub(super) fn request(
+        &self,
+        rules: &RequestRules,
+        peer: &PeerFacts<'_>,
+        head: &Canonical,
+    ) -> Verdict {
+        let facts = Facts {
+            head,
+            places: &rules.tokens,
+        };
+        let mut bits = self.0.borrow_mut();
+        let bits = judged(&mut bits, &rules.policies, peer);
+        report(&rules.policies, bits, &facts);
+        let decision = rules.policies.decide(bits, &facts);
+        let is_custom = matches!(
+            decision,
+            RequestDecision::Deny {
+                by: RequestDenial::Custom(_)
+            }
+        );
+        if !is_custom && rules.refuses_tokens && facts.token_present() {
+            return Verdict::TokenRefused;
+        }
+        verdict(decision)
     }
 
-    /// True if a Binding leads a service's traffic through this Gateway.
-    pub(super) fn binds_service(&self, _: &ServiceKey) -> bool {
+    /// Decides about a connection whose requests nobody reads.
+    pub(super) fn stream(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
+        let bits = rules.streams.peer(peer);
+        let facts = NoRequest(peer.source_ip);
+        report(&rules.streams, &bits, &facts);
+        verdict(rules.streams.decide(&bits, &facts))
+    }
+}
+
+/// The bits of the peer. They are judged anew when the policies have changed.
+fn judged<'b>(
+    bits: &'b mut Option<PeerBits>,
+    policies: &RequestPolicies,
+    peer: &PeerFacts<'_>,
+) -> &'b PeerBits {
+    if bits.as_ref().is_none_or(|bits| !policies.judged(bits)) {
+        *bits = None;
+    }
+    bits.get_or_insert_with(|| policies.peer(peer))
+}
+
+/// Writes what AUDIT policies and policies in dry run say to the log.
+fn report(policies: &RequestPolicies, bits: &PeerBits, facts: &impl RequestFacts) {
+    if !policies.has_reports() {
+        return;
+    }
+    let reports = policies.reports(bits, facts);
+    for name in reports.audited {
+        tracing::info!(target: "policy", policy = %name, "audited");
+    }
+    for hit in reports.dry_run {
+        tracing::info!(target: "policy", "{hit}");
+    }
+}
+
+fn verdict(decision: RequestDecision<'_>) -> Verdict {
+    match decision {
+        RequestDecision::Allow { .. } => Verdict::Admitted,
+        RequestDecision::Deny { by } => Verdict::Denied {
+            policy: match &by {
+                RequestDenial::Custom(name) | RequestDenial::Policy(name) => Some((*name).clone()),
+                RequestDenial::Unknown(name) => name.parse().ok(),
+                RequestDenial::NoAllowMatched | RequestDenial::OtherPeer => None,
+            },
+            reason: by.to_string(),
+        },
+    }
+}
+
+/// A request, as policies see it.
+struct Facts<'a> {
+    head: &'a Canonical,
+    places: &'a TokenPlaces,
+}
+
+impl RequestFacts for Facts<'_> {
+    fn authority(&self) -> &[u8] {
+        head::authority(self.head).as_bytes()
+    }
+
+    fn method(&self) -> &[u8] {
+        head::method(self.head)
+    }
+
+    fn path(&self) -> &[u8] {
+        match self.head {
+            Canonical::Request(head) => head.path().as_bytes(),
+            Canonical::Connect(_) => b"",
+        }
+    }
+
+    fn target(&self) -> &[u8] {
+        match self.head {
+            Canonical::Request(head) => head.path().target(),
+            Canonical::Connect(_) => b"",
+        }
+    }
+
+    fn scheme(&self) -> &[u8] {
+        match self.head {
+            Canonical::Request(head) => head.scheme().as_str().as_bytes(),
+            Canonical::Connect(_) => b"",
+        }
+    }
+
+    fn fields<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
+        head::fields(self.head).named(name)
+    }
+
+    fn remote_ip(&self) -> IpAddr {
+        match self.head {
+            Canonical::Request(head) => head.client(),
+            Canonical::Connect(head) => head.client(),
+        }
+    }
+
+    fn token_present(&self) -> bool {
+        self.places.has_token(self)
+    }
+}
+
+/// A connection without requests, from this address.
+struct NoRequest(IpAddr);
+
+impl RequestFacts for NoRequest {
+    fn authority(&self) -> &[u8] {
+        b""
+    }
+
+    fn method(&self) -> &[u8] {
+        b""
+    }
+
+    fn path(&self) -> &[u8] {
+        b""
+    }
+
+    fn target(&self) -> &[u8] {
+        b""
+    }
+
+    fn scheme(&self) -> &[u8] {
+        b""
+    }
+
+    fn fields<'a>(&'a self, _: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::empty()
+    }
+
+    fn remote_ip(&self) -> IpAddr {
+        self.0
+    }
+
+    fn token_present(&self) -> bool {
         false
-    }
-
-    /// The same of a workload.
-    pub(super) fn binds_workload(&self, _: &WorkloadUid) -> bool {
-        false
-    }
-
-    /// The normalisation of paths.
-    pub(super) fn path_rules(&self) -> PathRules {
-        PathRules::default()
-    }
-
-    /// Decides about a request.
-    pub(super) fn judge(&self, _: &Canonical) -> Verdict {
-        Verdict::Admitted
-    }
-
-    /// Decides about a connection that nobody looks into.
-    pub(super) fn judge_stream(&self) -> Verdict {
-        Verdict::Admitted
     }
 }

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use lateen_config::PortProtocol;
 use lateen_exchange::{ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
-use lateen_http::{
-    Canonical, FieldValue, FramedRequest, Rules, Status, Trust, Version, WebSocketKey,
-};
+use lateen_http::{Canonical, FieldValue, FramedRequest, Status, Version, WebSocketKey};
 use lateen_telemetry::RequestFlags;
 
 use super::choose::{NoEndpoint, Tried, choose};
@@ -91,12 +89,8 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
         record.fail(RequestFlags::NoHealthyUpstream, reason);
         return Err(NO_UPSTREAM);
     };
-    let rules = Rules {
-        path: view.policies.path_rules(),
-        trust: Trust::waypoint(),
-    };
     let mut id = || request_id(session);
-    let head = match request.canonical(&rules, &session.downstream, &mut id) {
+    let head = match request.canonical(&view.rules, &session.downstream, &mut id) {
         Ok(head) => record.head(head),
         Err(refusal) => {
             let flags = RequestFlags::DownstreamProtocolError;
@@ -107,15 +101,16 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
             });
         }
     };
-    match view.policies.judge(head) {
+    let rules = view.request_rules(session.service_key());
+    match session.judge.request(rules, &session.peer_facts(), head) {
         Verdict::Admitted => Ok(()),
         Verdict::Denied { policy, reason } => {
             record.deny(policy, reason);
             Err(DENIED)
         }
-        Verdict::TokenRefused { policy } => {
-            let reason = "tokens are not verified yet, so that none is believed".to_owned();
-            record.deny(Some(policy), reason);
+        Verdict::TokenRefused => {
+            let reason = "the request carries a token, and tokens are not verified yet: a RequestAuthentication refuses all";
+            record.deny(None, reason.to_owned());
             Err(UNAUTHENTICATED)
         }
     }

@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use lateen_config::ServiceKey;
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
+use lateen_policy::request::PeerFacts;
 use lateen_telemetry::Party;
 use lateen_types::{Strng, VerifiedPeer};
 
 use super::destination::{Destination, Target};
+use super::policy::Judge;
 use super::state::Waypoint;
 use super::view::View;
 use crate::describe;
@@ -35,6 +38,8 @@ pub(super) struct Session {
     /// The numbers of source and service, by which counters are found.
     pub(super) source_number: u32,
     pub(super) service_number: u32,
+    /// The peer, as policies have judged it.
+    pub(super) judge: Judge,
     /// What header trust goes by.
     pub(super) downstream: Downstream,
     /// What the source's proxy says about the connection. Relayed connections carry it on.
@@ -74,11 +79,28 @@ impl Session {
             source_name: source_name.or_else(|| source.canonical_service.clone()),
             source,
             downstream: Downstream::new(PeerKind::Mesh, *client, Scheme::Http),
+            judge: Judge::default(),
             waypoint: Rc::clone(waypoint),
             tunnel: Rc::clone(tunnel),
             destination,
             baggage,
             forwarded,
         }
+    }
+
+    /// What policies see of the peer.
+    pub(super) fn peer_facts(&self) -> PeerFacts<'_> {
+        PeerFacts {
+            peer: Some(&self.tunnel.peer),
+            source_ip: self.tunnel.client.ip(),
+            destination: self.destination.address,
+            sni: None,
+        }
+    }
+
+    /// The service whose policies hold; none for a workload.
+    pub(super) fn service_key(&self) -> Option<&ServiceKey> {
+        let service = self.destination.target.service();
+        service.map(|service| &service.key)
     }
 }

@@ -59,13 +59,13 @@ fn tell(tunnel: &TunnelPeer, incoming: &Incoming, status: Status, refused: &Refu
     tracing::error!(
         target: "access",
         {
-        src.addr = %tunnel.client,
-        src.identity = %tunnel.peer.identity(),
-        dst.addr = %tunnel.local,
-        dst.hbone_addr = %incoming.authority,
-        direction = "inbound",
-        status = status.code(),
-        error = %refused,
+            src.addr = %tunnel.client,
+            src.identity = %tunnel.peer.identity(),
+            dst.addr = %tunnel.local,
+            dst.hbone_addr = %incoming.authority,
+            direction = "inbound",
+            status = status.code(),
+            error = %refused,
         },
         "connection failed"
     );

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::choose::{Tried, choose};
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
-use super::policy::Verdict;
+use super::policy::{Judge, Verdict};
 use super::session::Session;
 use super::upstream::Wire;
 use crate::describe;
@@ -80,7 +80,8 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
             "the control plane has sent no configuration".to_owned(),
         ));
     };
-    if let Verdict::Denied { reason, .. } = view.policies.judge_stream() {
+    let rules = view.request_rules(session.service_key());
+    if let Verdict::Denied { reason, .. } = Judge::stream(rules, &session.peer_facts()) {
         return Err(Failure {
             flags: ResponseFlags::Denied,
             reason: format!("connection closed due to policy rejection: {reason}"),

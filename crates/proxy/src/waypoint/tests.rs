@@ -3,6 +3,7 @@
 mod application;
 mod connections;
 mod messages;
+mod policy;
 mod refused;
 mod retried;
 mod upgrades;

@@ -56,6 +56,21 @@ fn a_service_of_another_gateway_is_refused_whatever_its_requests_say() {
 }
 
 #[test]
+fn a_binding_opens_the_way_before_the_service_names_its_waypoint() {
+    local(async {
+        let mut world = World::start().await;
+        world.put_unbound_service("other", 97);
+        let endpoint = world.put_plain_endpoint("other", "other", 4);
+        world.bind("other");
+        world.configure().await;
+        let _application = Application::plain(endpoint, Protocol::Http1, tell).await;
+        let other = std::net::SocketAddr::from((world.ip(97, 1), 80));
+        let client = connection(world.ask(other).await.unwrap(), Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+    });
+}
+
+#[test]
 fn a_host_field_does_not_lead_to_another_service() {
     local(async {
         let world = World::start().await;

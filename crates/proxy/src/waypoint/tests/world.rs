@@ -7,11 +7,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use lateen_accept::{Acceptor, FdQuota, Registration};
-use lateen_config::Store;
+use lateen_config::{Batch, Kind, Store, l7 as kinds};
 use lateen_hbone::{
     Authority, ConnectError, ConnectRequest, Settings, Stream, Tunnel, client::handshake,
 };
 use lateen_identity::{Issued, Issuer, Manager};
+use lateen_proto::l7;
 use lateen_proto::workload::gateway_address::Destination;
 use lateen_proto::workload::{
     Address, AppProtocol, GatewayAddress, NamespacedHostname, Service, Workload,
@@ -21,6 +22,7 @@ use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_testkit::{Ca, identity, wds};
 use lateen_tls::{Credentials, KeyPair, Rules};
 use lateen_types::{Identity, NamespacedName, WorkloadUid};
+use prost::Message as _;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::{LocalSet, spawn_local};
@@ -62,6 +64,8 @@ pub struct World {
     pub metrics: Arc<Metrics>,
     pub worker: WaypointHandle,
     pub resources: Vec<(String, Address)>,
+    /// Policies and token rules, with their kinds.
+    pub rules: Vec<(&'static Kind, String, Vec<u8>)>,
     net: Net,
     acceptor: Acceptor<Entrance>,
     door: Option<Registration<Entrance>>,
@@ -132,6 +136,7 @@ impl World {
             metrics,
             worker,
             resources: Vec::new(),
+            rules: Vec::new(),
             net,
             acceptor,
             door: None,
@@ -217,9 +222,84 @@ impl World {
         (ip, 8080).into()
     }
 
+    /// Attaches a policy to the service `server`.
+    pub fn put_policy(&mut self, name: &str, action: l7::Action, rules: Vec<l7::Rule>) {
+        let policy = l7::Authorization {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            targets: vec![to_server()],
+            action: action.into(),
+            rules,
+            ..l7::Authorization::default()
+        };
+        let name = format!("default/{name}");
+        self.rules
+            .push((&kinds::AUTHORIZATION, name, policy.encode_to_vec()));
+    }
+
+    /// Attaches a rule for tokens to the service `server`.
+    pub fn put_token_rule(&mut self, name: &str) {
+        let rule = l7::Authentication {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            targets: vec![to_server()],
+            rules: vec![l7::TokenRule {
+                issuer: "issuer".to_owned(),
+                // The places of a rule that names none.
+                fields: vec![l7::TokenField {
+                    name: "authorization".to_owned(),
+                    prefix: "Bearer ".to_owned(),
+                }],
+                params: vec!["access_token".to_owned()],
+                ..l7::TokenRule::default()
+            }],
+            ..l7::Authentication::default()
+        };
+        let name = format!("default/{name}");
+        self.rules
+            .push((&kinds::AUTHENTICATION, name, rule.encode_to_vec()));
+    }
+
+    /// Has the Gateway take the traffic of a service that names no waypoint.
+    pub fn bind(&mut self, service: &str) {
+        let name = wds::service_name("default", service);
+        let binding = l7::Binding {
+            parents: vec![l7::Parent {
+                gateway: "default/gate".to_owned(),
+                identity: "default/gate".to_owned(),
+            }],
+            destination: Some(l7::binding::Destination::Service(name.clone())),
+        };
+        self.rules
+            .push((&kinds::BINDING, name, binding.encode_to_vec()));
+    }
+
     /// Puts the resources in force.
     pub async fn configure(&self) {
-        let mut store = Store::new("", None);
+        let mut store = Store::new("", None).of_gateway(NamespacedName::new("default", "gate"));
+        let gateway = l7::Gateway {
+            namespace: "default".to_owned(),
+            name: "gate".to_owned(),
+            identity: "default/gate".to_owned(),
+            settings: Some(l7::MeshSettings {
+                trust_domain: "cluster.local".to_owned(),
+                ..l7::MeshSettings::default()
+            }),
+            ..l7::Gateway::default()
+        };
+        let gateway = (
+            &kinds::GATEWAY,
+            "default/gate".to_owned(),
+            gateway.encode_to_vec(),
+        );
+        for (kind, name, bytes) in self.rules.iter().chain([&gateway]) {
+            let batch = Batch {
+                upserts: vec![(name.as_str().into(), bytes.clone().into())],
+                ..Batch::new(kind)
+            };
+            let refused = store.apply(&batch);
+            assert!(refused.is_empty(), "{refused:?}");
+        }
         for (name, address) in &self.resources {
             store.upsert(name, address.clone()).unwrap();
         }
@@ -314,6 +394,13 @@ impl World {
             line.starts_with(name) && labels.iter().all(|label| line.contains(label))
         })?;
         line.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+fn to_server() -> l7::Target {
+    let name = wds::service_name("default", "server");
+    l7::Target {
+        target: Some(l7::target::Target::Service(name)),
     }
 }
 
