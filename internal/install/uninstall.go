@@ -189,8 +189,10 @@ func (r *Removal) run(ctx context.Context, l *lock) error {
 			return err
 		}
 	}
-	if err := c.Client.CoordinationV1().Leases(r.record.Namespace).Delete(ctx, "lateen-control", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return c.explain(err)
+	for _, lease := range []string{"lateen-control", "lateen-deployer"} {
+		if err := c.Client.CoordinationV1().Leases(r.record.Namespace).Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return c.explain(err)
+		}
 	}
 	o.done("remove", "parts removed (%d objects)", removed)
 	if err := r.takeBack(ctx); err != nil {

@@ -150,7 +150,7 @@ func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
 		left := slices.DeleteFunc(slices.Clone(list), func(raw any) bool {
 			c, _ := raw.(map[string]any)
 			name, _ := c["type"].(string)
-			return slices.Contains(Types(k.Group), name) && fields.own(name)
+			return (slices.Contains(Types(k.Group), name) || name == wellknown.Deployed) && fields.own(name)
 		})
 		switch {
 		case len(left) == len(list):
@@ -201,7 +201,9 @@ func Wrote(u *unstructured.Unstructured, group, condition string) bool {
 }
 
 // own says of a condition whether it is the control plane's. One that bears the mesh's own name is, whoever wrote the list last.
-func (w written) own(name string) bool { return name == wellknown.Programmed || w.condition(name) }
+func (w written) own(name string) bool {
+	return name == wellknown.Programmed || name == wellknown.Deployed || w.condition(name)
+}
 
 // condition says whether the control plane wrote a condition, or the whole list where its entries are not told apart.
 func (w written) condition(name string) bool {

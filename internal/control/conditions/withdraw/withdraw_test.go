@@ -65,6 +65,7 @@ func TestWhatWasWrittenIsTakenBackAndNothingElse(t *testing.T) {
 		"a gateway that is another's":           {"Gateway", theirs, "{conditions: [{type: Accepted}, {type: Programmed}], listeners: [{name: a}]}", ""},
 		"a gateway with another's addresses":    {"Gateway", oursBy(byType("Accepted")), "{conditions: [{type: Accepted}], addresses: [{value: x}]}", `{"conditions":null}`},
 		"a gateway with another's condition":    {"Gateway", oursBy(byType("Accepted")), "{conditions: [{type: Accepted}, {type: Programmed}]}", `{"conditions":[{"type":"Programmed"}]}`},
+		"the deployer's condition":              {"Gateway", theirs, "{conditions: [{type: Accepted}, {type: lateen.dev/Deployed}]}", `{"conditions":[{"type":"Accepted"}]}`},
 		"what is no condition is left as it is": {"AuthorizationPolicy", ours, "{conditions: [text, {type: Accepted}]}", `{"conditions":["text"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
