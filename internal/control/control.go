@@ -76,11 +76,8 @@ type CertificateOptions struct {
 	// OwnIdentityAccounts are the service accounts whose pods may have a certificate in their own name, OwnIdentityTTL is the longest that it lives.
 	OwnIdentityAccounts []string
 	OwnIdentityTTL      time.Duration
-	// OwnIdentity says whether an account is that of a Gateway whose proxies this mesh runs itself: such accounts count as listed. Nil where it
-	// runs none.
-	OwnIdentity func(account string) bool
-	CertTTL     time.Duration
-	MinCertTTL  time.Duration
+	CertTTL             time.Duration
+	MinCertTTL          time.Duration
 }
 
 // AuthorityOptions choose the CA that signs.
@@ -157,7 +154,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		return nil, err
 	}
 	c.authorizer = &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts),
-		Own: ca.OwnNames{Accounts: set(opts.OwnIdentityAccounts), Deployed: opts.OwnIdentity, Lifetime: opts.OwnIdentityTTL}, Now: now}
+		Own: ca.OwnNames{Accounts: set(opts.OwnIdentityAccounts), Deployed: c.isGateway, Lifetime: opts.OwnIdentityTTL}, Now: now}
 	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier: c.verifier, authorizer: c.authorizer, gateways: c.isGateway, bound: opts.Kube, refused: c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
 	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: c.authorizer}
