@@ -27,9 +27,5 @@ pub(crate) fn notify_socket() -> Option<OsString> {
     std::env::var_os(VARIABLE)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 #[cfg(test)]
 mod tests;

@@ -406,6 +406,11 @@ impl Environment<'_> {
     }
 }
 
+/// The logical cores of this machine.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// One or more numbers, each with its unit: `1h30m`. A bare number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {

@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use lateen_types::{Identity, NamespacedName, WorkloadUid};
 
 use super::common::Common;
-use super::cores;
-use super::environment::{Environment, Lookup};
+use super::environment::{Environment, Lookup, cores};
 use super::error::SettingError;
 
 /// Everything that `lateen-proxy waypoint` can be told.

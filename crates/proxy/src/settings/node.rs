@@ -8,8 +8,7 @@ use lateen_types::Strng;
 use lateen_xds::Source;
 
 use super::common::Common;
-use super::cores;
-use super::environment::{Acceleration, DEFAULT_ZDS, Environment, Lookup};
+use super::environment::{Acceleration, DEFAULT_ZDS, Environment, Lookup, cores};
 use super::error::SettingError;
 
 /// Everything that `lateen-proxy node` can be told.

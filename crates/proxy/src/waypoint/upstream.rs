@@ -1,6 +1,7 @@
 //! Connections to endpoints: pooled by endpoint and protocol, opened when there is none, each carrying many requests.
 
 mod error;
+mod idle;
 mod lease;
 mod pool;
 mod wire;

@@ -4,38 +4,41 @@
 //! is driven by a task of its own and shared.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 
-use lateen_exchange::client::{Connection, Handle};
+use lateen_exchange::client::Handle;
 
-use super::pool::Upstream;
-use super::wire::Wire;
-
-/// The driver of a connection of HTTP/1.
-pub(super) type Driver = Box<Connection<Wire>>;
+use super::idle::{Driver, IdleConnections, turn};
 
 /// A connection that a request uses.
 pub(crate) struct Lease {
     handle: Handle,
-    /// HTTP/1 alone.
-    driver: Option<Driver>,
-    upstream: Rc<Upstream>,
+    /// HTTP/1 alone, with the place that the connection returns to.
+    own: Option<(Option<Driver>, Rc<IdleConnections>)>,
     is_reused: bool,
 }
 
 impl Lease {
-    pub(super) fn new(
+    /// A connection of HTTP/1, which its request drives.
+    pub(super) fn own(
         handle: Handle,
-        driver: Option<Driver>,
-        upstream: Rc<Upstream>,
+        driver: Driver,
+        idle: &Rc<IdleConnections>,
         is_reused: bool,
     ) -> Self {
         Self {
             handle,
-            driver,
-            upstream,
+            own: Some((Some(driver), Rc::clone(idle))),
+            is_reused,
+        }
+    }
+
+    /// A connection of HTTP/2, which others use as well.
+    pub(super) fn shared(handle: Handle, is_reused: bool) -> Self {
+        Self {
+            handle,
+            own: None,
             is_reused,
         }
     }
@@ -52,13 +55,17 @@ impl Lease {
 
     /// True if the connection speaks HTTP/1.
     pub(crate) fn is_http1(&self) -> bool {
-        self.upstream.is_http1()
+        self.own.is_some()
     }
 
     /// Does `work` on the connection, which moves meanwhile.
     pub(crate) async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
-        let driver = &mut self.driver;
+        let mut none = None;
+        let driver = match &mut self.own {
+            Some((driver, _)) => driver,
+            None => &mut none,
+        };
         poll_fn(|cx| {
             turn(driver, cx);
             let done = work.as_mut().poll(cx);
@@ -70,27 +77,11 @@ impl Lease {
     }
 
     /// Returns the connection. One of HTTP/1 waits for the next request if its exchange is complete, and else ends.
-    pub(crate) fn give_back(mut self) {
-        if let Some(driver) = self.driver.take()
+    pub(crate) fn give_back(self) {
+        if let Some((Some(driver), idle)) = self.own
             && self.handle.is_ready()
         {
-            self.upstream.keep(self.handle.clone(), driver);
+            idle.keep(self.handle, driver);
         }
     }
-}
-
-/// One turn of a driver. One that has ended goes; its exchange has heard why.
-fn turn(driver: &mut Option<Driver>, cx: &mut Context<'_>) {
-    if let Some(connection) = driver
-        && Pin::new(&mut **connection).poll(cx).is_ready()
-    {
-        *driver = None;
-    }
-}
-
-/// Whether an idle connection still stands, by what its socket or tunnel has said meanwhile.
-pub(super) fn stands(handle: &Handle, driver: Driver) -> Option<Driver> {
-    let mut driver = Some(driver);
-    turn(&mut driver, &mut Context::from_waker(Waker::noop()));
-    driver.filter(|_| handle.is_ready())
 }

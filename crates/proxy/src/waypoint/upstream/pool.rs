@@ -13,15 +13,10 @@ use lateen_exchange::client::{self, Handle};
 use lateen_exchange::{Config, Protocol};
 
 use super::error::UpstreamError;
-use super::lease::{Driver, Lease, stands};
+use super::idle::IdleConnections;
+use super::lease::Lease;
 use super::wire::Wire;
 use crate::waypoint::hop::Hop;
-
-/// Idle connections of HTTP/1 that are kept for an endpoint.
-const IDLE: usize = 128;
-
-/// How long an idle connection of HTTP/1 is kept. Servers close theirs after 60 s and more, most of them.
-const KEPT: Duration = Duration::from_secs(55);
 
 /// How long an endpoint without connections is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -59,18 +54,12 @@ pub(crate) struct Upstream {
     protocol: Protocol,
     /// Requests under way.
     outstanding: Cell<usize>,
-    /// Idle connections of HTTP/1; the last one was used last.
-    idle: RefCell<Vec<Idle>>,
+    /// Idle connections of HTTP/1.
+    idle: Rc<IdleConnections>,
     /// Connections of HTTP/2.
     shared: RefCell<Vec<Handle>>,
     opening: RefCell<Option<Opening>>,
     used: Cell<Instant>,
-}
-
-struct Idle {
-    handle: Handle,
-    driver: Driver,
-    since: Instant,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -103,7 +92,7 @@ impl Upstreams {
             hop: hop.clone(),
             protocol,
             outstanding: Cell::new(0),
-            idle: RefCell::default(),
+            idle: Rc::default(),
             shared: RefCell::default(),
             opening: RefCell::new(None),
             used: Cell::new(Instant::now()),
@@ -134,7 +123,7 @@ impl Upstreams {
             .borrow_mut()
             .retain(|_, upstream| Rc::strong_count(upstream) > 1);
         for upstream in self.0.borrow().values() {
-            upstream.idle.take();
+            upstream.idle.clear();
             upstream.shared.take();
         }
     }
@@ -144,11 +133,6 @@ impl Upstream {
     /// A number that no other endpoint of this worker has.
     pub(crate) fn number(&self) -> u32 {
         self.number
-    }
-
-    /// True if its connections speak HTTP/1.
-    pub(super) fn is_http1(&self) -> bool {
-        self.protocol == Protocol::Http1
     }
 
     /// A connection that takes a request now. `open` opens a byte stream where there is none.
@@ -178,18 +162,11 @@ impl Upstream {
     where
         F: Future<Output = Result<Wire, UpstreamError>>,
     {
-        while let Some(Idle { handle, driver, .. }) = self.take_idle() {
-            if let Some(driver) = stands(&handle, driver) {
-                return Ok(Lease::new(handle, Some(driver), Rc::clone(self), true));
-            }
+        if let Some((handle, driver)) = self.idle.take() {
+            return Ok(Lease::own(handle, driver, &self.idle, true));
         }
         let (handle, driver) = client::open(open().await?, config());
-        let driver = Some(Box::new(driver));
-        Ok(Lease::new(handle, driver, Rc::clone(self), false))
-    }
-
-    fn take_idle(&self) -> Option<Idle> {
-        self.idle.borrow_mut().pop()
+        Ok(Lease::own(handle, Box::new(driver), &self.idle, false))
     }
 
     async fn lease_http2<F>(
@@ -203,7 +180,7 @@ impl Upstream {
         let mut open = Some((open, config));
         loop {
             if let Some(handle) = self.ready() {
-                return Ok(Lease::new(handle, None, Rc::clone(self), true));
+                return Ok(Lease::shared(handle, true));
             }
             // A failure that nobody waited for is not this request's.
             let under_way = self.opening.borrow().clone();
@@ -234,7 +211,7 @@ impl Upstream {
                 self.shared.borrow_mut().push(handle.clone());
             }
             if handle.is_ready() {
-                return Ok(Lease::new(handle, None, Rc::clone(self), !is_first));
+                return Ok(Lease::shared(handle, !is_first));
             }
         }
     }
@@ -252,45 +229,14 @@ impl Upstream {
         Occupied(Rc::clone(self))
     }
 
-    /// Keeps an idle connection.
-    pub(super) fn keep(&self, handle: Handle, driver: Driver) {
-        let mut idle = self.idle.borrow_mut();
-        if idle.len() < IDLE {
-            let since = Instant::now();
-            idle.push(Idle {
-                handle,
-                driver,
-                since,
-            });
-        }
-    }
-
     fn is_used(&self) -> bool {
         self.outstanding.get() > 0
-            || !self.idle.borrow().is_empty()
+            || !self.idle.is_empty()
             || !self.shared.borrow().is_empty()
     }
 
     fn tidy(&self, now: Instant) {
-        let idle = self.idle.take();
-        let kept = idle.into_iter().filter_map(|one| {
-            let Idle {
-                handle,
-                driver,
-                since,
-            } = one;
-            if now.saturating_duration_since(since) >= KEPT {
-                return None;
-            }
-            let driver = stands(&handle, driver)?;
-            Some(Idle {
-                handle,
-                driver,
-                since,
-            })
-        });
-        let kept = kept.collect();
-        self.idle.replace(kept);
+        self.idle.tidy(now);
         self.shared
             .borrow_mut()
             .retain(|handle| !handle.is_closed());
