@@ -45,6 +45,8 @@ var logFields = []struct{ Name, Meaning string }{
 	{"deadline", "the time that they had"},
 	{"held", "descriptors in use"},
 	{"limit", "descriptors that may be in use"},
+	{"tunnels", "how many tunnels"},
+	{"gateway", "the Gateway of a waypoint, by namespace and name"},
 	{"sockets", "ready sockets of idle pods that were closed"},
 	{"compiled", "how many objects a change was compiled into, in the control plane"},
 	{"runid", "the run of `lateen lab serve`"},

@@ -38,7 +38,7 @@ const graceVariable = "TERMINATION_GRACE_PERIOD_SECONDS"
 func podLabels(in Input) map[string]string {
 	out := map[string]string{
 		wellknown.ServiceCanonicalName: in.Gateway.Name, wellknown.ServiceCanonicalRevision: "latest",
-		"sidecar.istio.io/inject": "false",
+		wellknown.SidecarInject: "false",
 	}
 	maps.Copy(out, labels(in.Gateway))
 	maps.Copy(out, fixedLabels(in.Gateway.Name))

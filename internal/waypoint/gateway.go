@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -76,7 +77,7 @@ func check(gw *gatewayv1.Gateway) error {
 }
 
 // Of another controller, or of tools: they stay on the Gateway.
-var notCopied = []string{"kubectl.kubernetes.io/last-applied-configuration", "gateway.istio.io/controller-version", wellknown.GatewayNameOverride, wellknown.GatewayServiceAccount}
+var notCopied = []string{"kubectl.kubernetes.io/last-applied-configuration", wellknown.ControllerVersion, wellknown.GatewayNameOverride, wellknown.GatewayServiceAccount}
 
 // annotations are those of every object of a Gateway. spec.infrastructure chooses them; without it they are the Gateway's own, as in Istio.
 func annotations(gw *gatewayv1.Gateway) map[string]string {
@@ -91,7 +92,7 @@ func annotations(gw *gatewayv1.Gateway) map[string]string {
 		}
 	}
 	for k := range out {
-		if strings.HasPrefix(k, "gateway.networking.k8s.io/") || slices.Contains(notCopied, k) {
+		if strings.HasPrefix(k, model.GatewayGroup+"/") || slices.Contains(notCopied, k) {
 			delete(out, k)
 		}
 	}
@@ -111,7 +112,7 @@ func labels(gw *gatewayv1.Gateway) map[string]string {
 		}
 	}
 	for k := range out {
-		if strings.HasPrefix(k, "gateway.networking.k8s.io/") {
+		if strings.HasPrefix(k, model.GatewayGroup+"/") {
 			delete(out, k)
 		}
 	}

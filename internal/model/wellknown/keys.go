@@ -65,6 +65,8 @@ const (
 	Uninstall                = "lateen.dev/uninstall"
 	Uninstalled              = "lateen.dev/uninstalled"
 	SidecarStatus            = "sidecar.istio.io/status"
+	SidecarInject            = "sidecar.istio.io/inject"
+	ControllerVersion        = "gateway.istio.io/controller-version"
 	Revision                 = "istio.io/rev"
 	IstioGatewayController   = "istio.io/gateway-controller"
 	IstioControllers         = "istio.io/"
@@ -158,6 +160,10 @@ var Keys = []Key{
 		"the account that the Gateway runs as, and so the identity that its peers expect; without it a waypoint has an account of the Gateway's name, which is made for it"},
 	{GatewayClassName, "Waypoints", Label, "objects of a waypoint", "deployer and engine write", "a GatewayClass's name",
 		"the class of the Gateway that the object was made for"},
+	{SidecarInject, "Waypoints", Label, "Pod of a waypoint", "deployer and engine write", "`false`",
+		"no injector of Istio gives the pod a sidecar"},
+	{ControllerVersion, "Waypoints", Annotation, "Gateway", "deployer and engine", "a number",
+		"Istio's controller writes it; it is not copied to the objects of a waypoint"},
 	{GatewayNameOverride, "Waypoints", Annotation, "Gateway", "deployer and engine", "none",
 		"a Gateway with it is not deployed: the objects of a waypoint have its Gateway's name"},
 	{GatewayClassDefaults, "Waypoints", Label, "ConfigMap of the root namespace", "deployer and engine", "a GatewayClass's name",

@@ -51,6 +51,19 @@ where
     }
 }
 
+/// A listener on an address that the application of a moment ago may still hold: its task ends when it is polled next.
+async fn bound(address: SocketAddr) -> TcpListener {
+    for _ in 0..100 {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                tokio::task::yield_now().await;
+            }
+            bound => return bound.unwrap(),
+        }
+    }
+    panic!("{address} stays in use");
+}
+
 impl Application {
     /// Answers requests on `address` in plain text.
     pub async fn plain<H, F>(address: SocketAddr, protocol: Protocol, handler: H) -> Self
@@ -58,7 +71,7 @@ impl Application {
         H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
         F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
     {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = bound(address).await;
         let mut application = Self::default();
         let (connections, requests) = (
             Rc::clone(&application.connections),
@@ -92,7 +105,7 @@ impl Application {
         F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
     {
         let credentials = ca.credentials(&identity(account));
-        let listener = TcpListener::bind((address.ip(), 15008)).await.unwrap();
+        let listener = bound(SocketAddr::new(address.ip(), 15008)).await;
         let mut application = Self::default();
         let (connections, requests, asked) = (
             Rc::clone(&application.connections),

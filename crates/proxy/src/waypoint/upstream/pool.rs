@@ -230,9 +230,7 @@ impl Upstream {
     }
 
     fn is_used(&self) -> bool {
-        self.outstanding.get() > 0
-            || !self.idle.is_empty()
-            || !self.shared.borrow().is_empty()
+        self.outstanding.get() > 0 || !self.idle.is_empty() || !self.shared.borrow().is_empty()
     }
 
     fn tidy(&self, now: Instant) {
