@@ -53,7 +53,7 @@ for n in "${ALL[@]}"; do equal "so far nothing has failed: $n" 0 "$(wc -l <"$WOR
 
 second=$(generation)
 began=$SECONDS
-check "all parts are replaced at the same time" k -n lateen-system rollout restart deployment/lateen-control daemonset/lateen-agent daemonset/lateen-node
+check "all parts are replaced at the same time" k -n lateen-system rollout restart deployment/lateen-control deployment/lateen-deployer daemonset/lateen-agent daemonset/lateen-node
 check "while pods are born" births 10
 replaced() { parts_ready && [ -z "$(comm -12 <(printf '%s\n' "$first" "$second" | sort -u) <(generation))" ]; }
 check "every part is another one, and ready" eventually 90 replaced
@@ -66,7 +66,7 @@ unharmed "${ALL[@]}"
 unwatch_wire
 check "packets of the tunnel's port cross the fabric" [ "$(on_wire tcp port 15008)" -gt 0 ]
 equal "none shows what was asked" 0 "$(in_clear marker-upgrade)"
-only_new() { [ "$(k -n lateen-system get pods -o name | wc -l)" = 6 ]; }
+only_new() { [ "$(k -n lateen-system get pods -o name | wc -l)" = 7 ]; }
 check "the proxies that were replaced end with their last connections" eventually 60 only_new
 check "nothing has changed in the pods outside" untouched
 k -n faults delete deployment births --wait=false >/dev/null

@@ -96,7 +96,7 @@ part_on() { pod_on lateen-system "app=lateen-$1" "$2"; } # agent|node NODE
 # `rollout status`: to a DaemonSet a node is as old as the oldest pod on it, also while that one is on its way out.
 parts_ready() {
   local n; n=$(k -n lateen-system get pods -o json | jq -r '[.items[] | select(.metadata.deletionTimestamp == null) | select(.status.conditions[]? | select(.type == "Ready" and .status == "True")) | .metadata.labels.app] | sort | join(" ")')
-  [ "$n" = "lateen-agent lateen-agent lateen-control lateen-control lateen-node lateen-node" ] && k -n lateen-system rollout status deployment/lateen-control --timeout=120s || { echo "ready: $n"; return 1; }
+  [ "$n" = "lateen-agent lateen-agent lateen-control lateen-control lateen-deployer lateen-node lateen-node" ] && k -n lateen-system rollout status deployment/lateen-control --timeout=120s && k -n lateen-system rollout status deployment/lateen-deployer --timeout=120s || { echo "ready: $n"; return 1; }
 }
 
 # newborn NAME NODE MARKER: a pod whose very first act is a request, of which it dies if it is not answered.
