@@ -114,7 +114,7 @@ var other = map[string]string{
 	"control.certificates.ttl": "1h", "control.certificates.minTTL": "5s", "control.certificates.rotationLeastStage": "3m", "control.certificates.signer": "a.example/b", "control.certificates.signerRoot": "secret/a/b",
 	"control.certificates.ownIdentityTTL": "30m", "control.nodeProxyAccounts": "[a/b]", "control.ownIdentityAccounts": "[a/b]", "control.advertise": "[a]", "agent.excludeInboundPorts": "[1]", "agent.excludeOutboundPorts": "[1]",
 	"agent.excludeOutboundRanges": "[10.0.0.0/8]", "agent.tolerations": "[]", "node.tolerations": "[]", "control.tolerations": "[{operator: Exists}]",
-	"waypoint.resources": "{requests: {cpu: 7m}}", "deployer.resources": "{requests: {cpu: 7m}}", "deployer.namespaces": "[a]", "deployer.tolerations": "[{operator: Exists}]",
+	"waypoint.resources": "{requests: {cpu: 7m}}", "waypoint.bind": "at-once", "deployer.resources": "{requests: {cpu: 7m}}", "deployer.namespaces": "[a]", "deployer.tolerations": "[{operator: Exists}]",
 	"node.workers": `"2"`, "node.accelerator": "splice", "cni.binDir": "/opt/x", "cni.confDir": "/etc/x", "takeOver": "istio", "monitoring.interval": "1m",
 }
 

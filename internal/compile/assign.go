@@ -24,8 +24,8 @@ var (
 	autoPrefix6 = netip.MustParsePrefix("2001:2::/48")
 )
 
-// Assignments is what the control plane once chose and must go on choosing: the virtual addresses that clients have resolved, and the
-// names under which proxies know policies. It survives a restart in a file. It is not safe for concurrent use.
+// Assignments is what the control plane once chose and must go on choosing: the virtual addresses that clients have resolved, the
+// names under which proxies know policies, and the objects that are not behind their waypoints yet. It survives a restart in a file. It is not safe for concurrent use.
 type Assignments struct {
 	path  string
 	dirty bool
@@ -37,6 +37,9 @@ type Assignments struct {
 	Addresses map[string][]netip.Addr `json:"addresses"`
 	// Policies are the names of policies, by object ("Kind namespace/name").
 	Policies map[string]PolicyName `json:"policies"`
+	// Waiting are the objects whose connections do not go through the waypoint that their labels ask for, since it is not ready, by the names of
+	// their ties: the waypoint that they go through until then; empty if they go direct.
+	Waiting map[string]string `json:"waiting,omitempty"`
 }
 
 // PolicyName is how proxies know a policy at present.
@@ -51,7 +54,7 @@ type PolicyName struct {
 
 // NewAssignments keeps what it is told in memory only.
 func NewAssignments() *Assignments {
-	return &Assignments{taken: map[netip.Addr]string{}, Addresses: map[string][]netip.Addr{}, Policies: map[string]PolicyName{}}
+	return &Assignments{taken: map[netip.Addr]string{}, Addresses: map[string][]netip.Addr{}, Policies: map[string]PolicyName{}, Waiting: map[string]string{}}
 }
 
 // LoadAssignments reads a file and keeps it up to date; a file that is not there is made with the first assignment. One that cannot be
@@ -90,6 +93,9 @@ func (a *Assignments) read(data []byte) error {
 	}
 	if a.Policies == nil {
 		a.Policies = map[string]PolicyName{}
+	}
+	if a.Waiting == nil {
+		a.Waiting = map[string]string{}
 	}
 	if err := CheckAddresses(a.Addresses); err != nil {
 		return err
@@ -217,7 +223,12 @@ func (a *Assignments) release(service string) {
 }
 
 // keep forgets what belongs to nothing.
-func (a *Assignments) keep(service, policy func(string) bool) {
+func (a *Assignments) keep(service, policy, tied func(string) bool) {
+	for name := range a.Waiting {
+		if !tied(name) {
+			a.arrived(name)
+		}
+	}
 	for name := range a.Addresses {
 		if !service(name) {
 			a.release(name)
@@ -274,4 +285,36 @@ func digest(parts ...string) string {
 		h.Write([]byte(p))
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// waiting says which way the connections of an object go that is not behind its waypoint yet; empty is direct.
+func (a *Assignments) waiting(name string) (way string, ok bool) {
+	way, ok = a.Waiting[name]
+	return way, ok
+}
+
+// wait takes note that an object is not behind its waypoint yet, and which way its connections go.
+func (a *Assignments) wait(name, way string) {
+	if have, ok := a.Waiting[name]; ok && have == way {
+		return
+	}
+	if a.shared != nil {
+		a.shared.hold(name, way)
+		return
+	}
+	a.Waiting[name] = way
+	a.dirty = true
+}
+
+// arrived forgets that an object was not behind its waypoint.
+func (a *Assignments) arrived(name string) {
+	_, ok := a.Waiting[name]
+	if a.shared != nil {
+		a.shared.release(name, ok)
+		return
+	}
+	if ok {
+		delete(a.Waiting, name)
+		a.dirty = true
+	}
 }

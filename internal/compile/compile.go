@@ -36,6 +36,7 @@ type Compiler struct {
 	services  *serviceCompiler
 	workloads *workloadCompiler
 	requests  *requestCompiler
+	ties      *ties
 	steps     []step
 }
 
@@ -55,9 +56,24 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	c.policies = newPolicyCompiler(f, c.out, l, assignments)
 	c.peers = newPeerCompiler(f, c.out, c.policies)
 	asked := newGateways(f, c.out, c.index, c.places.occupant)
+	c.ties = newTies(mesh, assignments, asked.operational)
 	c.services = &serviceCompiler{facts: f, out: c.out, gateways: asked, places: c.places, arbiter: c.arbiter, allocator: c.allocator, hosts: c.hosts,
-		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), bound: map[model.Key]translate.Bound{}}
-	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers)
+		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), ties: c.ties, bound: map[model.Key]translate.Bound{}}
+	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers, c.ties)
+	c.ties.refusal = (&admission{facts: f, index: c.index, policies: c.policies, log: l}).refusal
+	if mesh.AutoAllowWaypoints {
+		c.ties.turned = func(b *batch, key model.Key) {
+			e, ok := store.Entry(key)
+			if !ok {
+				return
+			}
+			for _, of := range []selector{serviceSelector, entrySelector} {
+				if namespace, labels, ok := of(c.index, key, e.Object); ok {
+					c.index.selection.Chosen(namespace, labels, b.workload)
+				}
+			}
+		}
+	}
 	c.requests = newRequestCompiler(f, c.out, c.index, asked, c.services)
 	spoken := &speakers{facts: f, hosts: c.hosts, names: c.index.names, selection: c.index.selection, asks: c.arbiter.asks, assignments: assignments,
 		allocator: c.allocator, places: c.places}
@@ -94,6 +110,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 		run(b)
 	}
 	c.keepAssignments(b)
+	c.ties.began = true
 	appended := c.log.Append(generation, b.changes)
 	compiled := len(b.stale[serviceOutput]) + len(b.stale[workloadOutput]) + len(b.stale[policyOutput]) + len(b.stale[requestPolicyOutput])
 	c.compiled += compiled
@@ -113,7 +130,7 @@ func (c *Compiler) keepAssignments(b *batch) {
 		for _, e := range c.store.Entries() {
 			policies[policyObject(e.Object.Key)] = true
 		}
-		c.assignments.keep(func(service string) bool { _, ok := c.hosts.owner(service); return ok }, func(p string) bool { return policies[p] })
+		c.assignments.keep(func(service string) bool { _, ok := c.hosts.owner(service); return ok }, func(p string) bool { return policies[p] }, func(name string) bool { return c.ties.of[name] != nil })
 		c.pruned = len(c.assignments.Policies)
 	}
 	if err := c.assignments.save(); err != nil {

@@ -18,7 +18,8 @@ import (
 	"lateen.dev/lateen/internal/wirekind"
 )
 
-var mesh = translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
+// mesh names waypoints at once, so that what is published depends on the objects alone and not on what was there before; see ties_test.go.
+var mesh = translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local", BindWaypoints: translate.BindAtOnce}
 
 // plane is a compiler with its store and log.
 type plane struct {
@@ -31,6 +32,10 @@ type plane struct {
 func newPlane(t testing.TB) *plane { return newPlaneWith(t, NewAssignments()) }
 
 func newPlaneWith(t testing.TB, assignments *Assignments) *plane {
+	return newPlaneOf(t, mesh, assignments)
+}
+
+func newPlaneOf(t testing.TB, mesh translate.Mesh, assignments *Assignments) *plane {
 	p := &plane{t: t, store: model.NewStore(), log: resourcelog.New(time.Now, wirekind.Mesh)}
 	p.Compiler = New(mesh, p.store, p.log, assignments, slog.New(slog.DiscardHandler), nil)
 	return p

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
@@ -19,6 +20,7 @@ type gateways struct {
 	occupant  func(network string, addr netip.Addr) string
 	index     *sourceIndex
 	waypoints map[model.Key]*translate.Waypoint
+	ready     map[model.Key]bool                // waypoints of which a proxy can take connections, as far as their objects tell
 	served    map[model.Key]*translate.Waypoint // those that this mesh's own proxies serve, whether they can be reached or not
 	networks  map[model.Key][]translate.NetworkGateway
 	resources map[model.Key]map[string]bool // Gateway → names of its resources in the log
@@ -27,7 +29,7 @@ type gateways struct {
 }
 
 func newGateways(f *facts, out *publisher, index *sourceIndex, occupant func(network string, addr netip.Addr) string) *gateways {
-	return &gateways{facts: f, out: out, index: index, occupant: occupant, waypoints: map[model.Key]*translate.Waypoint{}, served: map[model.Key]*translate.Waypoint{},
+	return &gateways{facts: f, out: out, index: index, occupant: occupant, waypoints: map[model.Key]*translate.Waypoint{}, served: map[model.Key]*translate.Waypoint{}, ready: map[model.Key]bool{},
 		networks:  map[model.Key][]translate.NetworkGateway{},
 		resources: map[model.Key]map[string]bool{},
 		users:     map[string]map[model.Key]bool{}, asked: map[model.Key]map[string]bool{}}
@@ -88,8 +90,12 @@ func (g *gateways) settle(b *batch, key model.Key) {
 		waypoint, networks = w, translate.NetworkGateways(g.mesh, gw)
 		served = translate.Served(g.mesh, gw, class)
 	}
-	if waypoint != nil || g.waypoints[key] != nil || !translate.SameServer(served, g.served[key]) {
+	ready := waypoint != nil && translate.Programmed(gw) && g.hasProxy(waypoint)
+	if !translate.SameWaypoint(waypoint, g.waypoints[key]) || !translate.SameServer(served, g.served[key]) || ready != g.ready[key] {
 		g.answer(b, aboutWaypoint(key))
+	}
+	if g.ready[key] = ready; !ready {
+		delete(g.ready, key)
 	}
 	g.serve(b, key, served)
 	if waypoint == nil {
@@ -130,6 +136,14 @@ func (g *gateways) serve(b *batch, key model.Key, served *translate.Waypoint) {
 		return
 	}
 	b.mark(requestGatewayOutput, key)
+	if g.mesh.AutoAllowWaypoints {
+		if served != nil {
+			policy := translate.AllowWaypoint(served, g.mesh.TrustDomain)
+			g.out.emit(b, wirekind.Authorization, translate.AllowWaypointName(served), nil, nil, policy, key)
+		} else {
+			b.remove(wirekind.Authorization, translate.AllowWaypointName(before))
+		}
+	}
 	for _, w := range []*translate.Waypoint{before, served} {
 		if w != nil {
 			g.index.policiesFor(model.GatewayClassKey(w.Class()), policy)
@@ -154,6 +168,29 @@ func (g *gateways) context(key model.Key) translate.Context {
 		g.ask(key, aboutWaypoint(gateway))
 		return g.served[gateway]
 	}}
+}
+
+// operational says whether a waypoint that others serve can take connections, as far as its objects tell.
+func (g *gateways) operational(ref string) bool {
+	namespace, name, _ := strings.Cut(ref, "/")
+	return g.ready[model.GatewayKey(namespace, name)]
+}
+
+// hasProxy says whether a pod is ready behind a waypoint's Service. Of a waypoint at another address nobody here can tell.
+func (g *gateways) hasProxy(w *translate.Waypoint) bool {
+	host := w.Address.GetHostname()
+	svc, ok := g.store.Service(model.ServiceKey(w.Namespace, w.Name))
+	if host == nil || !ok || host.Hostname != g.mesh.ServiceHost(w.Namespace, w.Name) {
+		return true
+	}
+	found := false
+	if len(svc.Spec.Selector) > 0 {
+		g.index.selection.Chosen(svc.Namespace, svc.Spec.Selector, func(key model.Key) {
+			pod, ok := g.store.Pod(key)
+			found = found || ok && translate.PodReady(pod)
+		})
+	}
+	return found
 }
 
 // entrance finds the first entrance to a network, in the order of Gateways' names.

@@ -21,7 +21,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: p1, namespace: shop, labels: {app: a}}
 spec: {nodeName: n1, hostname: p1, subdomain: wp, containers: [{name: c}]}
-status: {podIP: 10.0.0.1}
+status: {podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}
 ---
 apiVersion: v1
 kind: Service

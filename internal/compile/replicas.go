@@ -9,11 +9,19 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
+// MaxWaiting bounds what is kept of the objects that are not behind their waypoints, in bytes. aroundWaiting is what JSON puts around each.
+const (
+	MaxWaiting    = 200 << 10
+	aroundWaiting = 6
+)
+
 // Shelf keeps virtual addresses where several control planes choose.
 type Shelf interface {
 	// Update calls change with the addresses that are kept, by service, and keeps what it made of them if it says that it changed them. If
 	// somebody else wrote meanwhile, it calls it again with what is kept then.
 	Update(ctx context.Context, change func(kept map[string][]netip.Addr) bool) error
+	// UpdateWaiting is the same for the objects that are not behind their waypoints yet; see Assignments.Waiting.
+	UpdateWaiting(ctx context.Context, change func(kept map[string]string) bool) error
 }
 
 // shelved is how assignments stand to a shelf. What is in memory is what was kept there when it was last looked at: nothing is published
@@ -31,12 +39,17 @@ type shelved struct {
 	// lost says that the shelf has lost what it kept. It is put back.
 	lost bool
 	used int // bytes on the shelf when it was last looked at
+	// held are the objects that are to be written down as not behind their waypoints, with the way that their connections go; freed are those that
+	// are to be written down no more.
+	held  map[string]string
+	freed map[string]bool
 }
 
 // ShareAssignments keeps virtual addresses on a shelf that other control planes use as well and that has room for so many bytes.
 func ShareAssignments(shelf Shelf, capacity int) *Assignments {
 	a := NewAssignments()
-	a.shared = &shelved{shelf: shelf, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{}}
+	a.shared = &shelved{shelf: shelf, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{},
+		held: map[string]string{}, freed: map[string]bool{}}
 	return a
 }
 
@@ -51,6 +64,24 @@ func (s *shelved) nudge() {
 func (s *shelved) want(service string) {
 	if s.denied[service] == "" && !s.wanted[service] {
 		s.wanted[service] = true
+		s.nudge()
+	}
+}
+
+// hold takes note that an object is to be written down as not behind its waypoint.
+func (s *shelved) hold(name, way string) {
+	if have, ok := s.held[name]; !ok || have != way {
+		s.held[name] = way
+		delete(s.freed, name)
+		s.nudge()
+	}
+}
+
+// release takes note that it is so no more. kept says that it is written down.
+func (s *shelved) release(name string, kept bool) {
+	delete(s.held, name)
+	if kept && !s.freed[name] {
+		s.freed[name] = true
 		s.nudge()
 	}
 }
@@ -187,6 +218,9 @@ func (c *Compiler) Keep(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
+	if err := c.keepWaiting(ctx); err != nil {
+		return err
+	}
 	const rounds = 16 // each of them loses to another control plane, which has won
 	for round := range rounds {
 		c.mu.Lock()
@@ -252,8 +286,109 @@ func (c *Compiler) Lost() {
 	defer c.mu.Unlock()
 	if s := c.assignments.shared; s != nil {
 		s.lost = true
+		c.assignments.Waiting = map[string]string{}
+		for name, t := range c.ties.of {
+			if t.shelved && t.waits() {
+				t.shelved = false
+				s.hold(name, t.way)
+			}
+		}
 		s.nudge()
 	}
+}
+
+// AdoptWaiting takes over which objects are not behind their waypoints yet, as all control planes know it. One that is known no more went behind its
+// waypoint elsewhere: its waypoint's proxies are connected there.
+func (c *Compiler) AdoptWaiting(kept map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.assignments
+	s := a.shared
+	if s == nil {
+		return
+	}
+	a.Waiting = kept
+	for name := range s.freed {
+		if _, there := kept[name]; !there {
+			delete(s.freed, name)
+		}
+	}
+	var moved []string
+	for name, t := range c.ties.of {
+		_, there := kept[name]
+		switch {
+		case there && t.waits():
+			t.shelved = true
+			delete(s.held, name)
+		case there && c.ties.began && t.ready && t.assumed.IsZero():
+			s.release(name, true) // written by one that had not heard of it
+		case !there && t.waits() && (t.shelved || t.resolved):
+			moved = append(moved, name)
+		}
+	}
+	slices.Sort(moved)
+	c.again(c.ties.proceed(moved))
+}
+
+// keepWaiting writes down which objects are not behind their waypoints, and which no longer are.
+func (c *Compiler) keepWaiting(ctx context.Context) error {
+	s := c.assignments.shared
+	c.mu.Lock()
+	held, freed := maps.Clone(s.held), maps.Clone(s.freed)
+	for name, t := range c.ties.of {
+		if t.resolved && t.waits() {
+			delete(held, name)
+			freed[name] = true
+		}
+	}
+	c.mu.Unlock()
+	if len(held)+len(freed) == 0 {
+		return nil
+	}
+	var now map[string]string
+	var tooMany []string
+	err := s.shelf.UpdateWaiting(ctx, func(kept map[string]string) (wrote bool) {
+		for name := range freed {
+			if _, there := kept[name]; there {
+				delete(kept, name)
+				wrote = true
+			}
+		}
+		size := 0
+		for name, way := range kept {
+			size += len(name) + len(way) + aroundWaiting
+		}
+		tooMany = nil
+		for _, name := range slices.Sorted(maps.Keys(held)) {
+			way := held[name]
+			have, there := kept[name]
+			if there && have == way {
+				continue
+			}
+			if size += len(name) + len(way) + aroundWaiting; size > MaxWaiting && !there {
+				tooMany = append(tooMany, name)
+				continue
+			}
+			kept[name] = way
+			wrote = true
+		}
+		now = kept
+		return wrote
+	})
+	if err != nil {
+		return err
+	}
+	c.AdoptWaiting(now)
+	if len(tooMany) > 0 {
+		c.logger.Warn("compile: too many objects wait for their waypoints at once; the connections of these are refused until then", "objects", len(tooMany), "object", tooMany[0])
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, name := range tooMany {
+			delete(s.held, name)
+		}
+		c.again(c.ties.proceed(tooMany))
+	}
+	return nil
 }
 
 // publishAgain compiles the objects that speak for services again, as generations of their own: a few at a time, so that others' changes

@@ -19,10 +19,37 @@ import (
 type shelf struct {
 	mu      sync.Mutex
 	kept    map[string][]netip.Addr
+	waiting map[string]string
 	version int
 	err     error
 	between func()
 	updates int
+}
+
+// waitingNow is what a watch tells of.
+func (s *shelf) waitingNow() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		return map[string]string{}
+	}
+	return maps.Clone(s.waiting)
+}
+
+func (s *shelf) UpdateWaiting(_ context.Context, change func(map[string]string) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	kept := maps.Clone(s.waiting)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	if change(kept) {
+		s.waiting = kept
+	}
+	return nil
 }
 
 func (s *shelf) Update(_ context.Context, change func(map[string][]netip.Addr) bool) error {

@@ -133,12 +133,12 @@ func (c *requestCompiler) targets() translate.Targets {
 
 // bind publishes through which Gateways an object's services are to be reached, and touches the policies that name it if that is
 // not as before.
-func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool, intent translate.Intent) {
-	now := translate.Bound{Intent: intent}
+func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool, decision *translate.Decision) {
+	now := translate.Bound{Decision: decision}
 	bindings := map[string]*l7.Binding{}
 	for name := range services {
 		now.Hosts = append(now.Hosts, name)
-		if binding := translate.ServiceBinding(name, intent.Gateways); binding != nil {
+		if binding := translate.ServiceBinding(name, decision.Gateways, decision.Leaving); binding != nil {
 			bindings[name] = binding
 		}
 	}
@@ -151,7 +151,7 @@ func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool
 	} else {
 		delete(c.bound, key)
 	}
-	if had != has || !slices.Equal(before.Hosts, now.Hosts) || !before.Intent.Same(now.Intent) {
+	if had != has || !slices.Equal(before.Hosts, now.Hosts) || !before.Decision.Same(now.Decision) {
 		c.index.policiesFor(key, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
 	}
 }

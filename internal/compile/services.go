@@ -22,13 +22,20 @@ type serviceCompiler struct {
 	assignments *Assignments
 	index       *sourceIndex
 	bindings    *bindings
+	ties        *ties
 	bound       map[model.Key]translate.Bound // how the services of an object are to be reached
 }
 
 // compile brings the services of one object up to date.
 func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	published := map[string]bool{}
-	var intent translate.Intent
+	var decision *translate.Decision
+	decide := func(intent translate.Intent, ctx *translate.Context) {
+		decision = c.ties.decide(b, objectName(key), key, intent, len(c.hosts.resources[key]) > 0, *ctx)
+		if c.mesh.BindWaypoints != translate.BindAtOnce {
+			ctx.Decision = decision
+		}
+	}
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
@@ -46,8 +53,8 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	}
 	ctx.Part = func(block netip.Prefix) translate.Remains { return c.arbiter.part(key, block) }
 	if svc, ok := c.store.Service(key); ok {
+		decide(translate.ServiceIntent(svc, ctx), &ctx)
 		s, conditions := translate.Service(c.mesh, svc, ctx)
-		intent = translate.ServiceIntent(svc, ctx)
 		c.out.conditions(b, key, conditions)
 		if s != nil {
 			publish(s)
@@ -64,16 +71,17 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 			in.OfOthers[h] = c.names.ofOthers(h, key.Namespace)
 		}
 		in.Shared = c.arbiter.shared(se, key)
+		decide(translate.EntryIntent(se, ctx), &in.Context)
 		services, conditions := translate.ServiceEntry(c.mesh, in)
-		intent = translate.EntryIntent(se, ctx)
 		c.out.conditions(b, key, conditions)
 		for _, s := range services {
 			publish(s)
 		}
 	} else {
 		c.gateways.forget(key)
+		c.ties.drop(objectName(key))
 	}
-	c.bind(b, key, published, intent)
+	c.bind(b, key, published, decision)
 	for name := range c.hosts.resources[key] {
 		if published[name] {
 			continue

@@ -150,6 +150,7 @@ func (c *workloadCompiler) replaceEndpoints(b *batch, key model.Key, now map[str
 	for name := range c.endpoints[key] {
 		if !now[name] {
 			b.remove(wirekind.Address, name)
+			c.ties.drop(name)
 		}
 	}
 	if len(now) == 0 {

@@ -20,6 +20,7 @@ var sources = []source{
 			{to: workloadOutput, keys: self},
 			{to: workloadOutput, keys: slicesOfPod, when: podMoved}, // a slice says which of its endpoints are pods
 			{to: serviceOutput, keys: entriesShortForMoved},
+			{to: gatewayOutput, keys: gatewaysOfPod, when: podTurnedReady},
 		},
 	},
 	{
@@ -256,6 +257,25 @@ func podMoved(ch model.Changed) bool {
 func podsOnNode(x *sourceIndex, ch model.Changed, stale marker) {
 	for _, pod := range x.store.PodsOnNode(ch.Key.Name) {
 		stale.mark(model.PodKey(pod.Namespace, pod.Name))
+	}
+}
+
+func podTurnedReady(ch model.Changed) bool {
+	before, had := valueOf[*corev1.Pod](ch.Old)
+	now, has := valueOf[*corev1.Pod](ch.New)
+	return (had && translate.PodReady(before)) != (has && translate.PodReady(now))
+}
+
+// gatewaysOfPod are the Gateways that are found under a Service which chooses the pod.
+func gatewaysOfPod(x *sourceIndex, ch model.Changed, stale marker) {
+	for _, owner := range x.selection.ChosenBy(ch.Key) {
+		if owner.Kind != "Service" {
+			continue
+		}
+		gateway := model.GatewayKey(owner.Namespace, owner.Name)
+		if _, ok := x.store.Gateway(gateway); ok {
+			stale.mark(gateway)
+		}
 	}
 }
 

@@ -26,12 +26,13 @@ type workloadCompiler struct {
 	peers     *peerCompiler
 	misplaced misplaced
 	bindings  *bindings
+	ties      *ties
 	endpoints map[model.Key]map[string]bool // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
 }
 
-func newWorkloadCompiler(f *facts, out *publisher, index *sourceIndex, g *gateways, p *places, h *hosts, policies *policyCompiler, peers *peerCompiler) *workloadCompiler {
+func newWorkloadCompiler(f *facts, out *publisher, index *sourceIndex, g *gateways, p *places, h *hosts, policies *policyCompiler, peers *peerCompiler, t *ties) *workloadCompiler {
 	return &workloadCompiler{facts: f, out: out, index: index, gateways: g, places: p, hosts: h, policies: policies, peers: peers,
-		misplaced: misplaced{}, bindings: newBindings(out), endpoints: map[model.Key]map[string]bool{}}
+		misplaced: misplaced{}, bindings: newBindings(out), ties: t, endpoints: map[model.Key]map[string]bool{}}
 }
 
 // compile compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
@@ -46,16 +47,18 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
 			c.bindings.publish(b, key, nil)
+			c.ties.drop(name)
 			return
 		}
 		in := c.workloadInput(b, key)
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
 		in.Holder, in.PodCIDRs = c.places.ownerFor(key), c.places.occupants.honoured() && c.places.claims.right[key].stake.counts
+		d := c.decide(b, key, name, translate.WorkloadIntent(pod, in.Context), &in.Context)
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.misplaced.note(key, conditions)
 		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
-		c.bind(b, key, name, w, translate.WorkloadIntent(pod, in.Context))
+		c.bind(b, key, name, w, d)
 	case "WorkloadEntry":
 		name := c.mesh.WorkloadEntryResource(key.Namespace, key.Name)
 		we, ok := c.store.WorkloadEntry(key)
@@ -64,13 +67,15 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
 			c.bindings.publish(b, key, nil)
+			c.ties.drop(name)
 			return
 		}
 		in := c.workloadInput(b, key)
+		d := c.decide(b, key, name, translate.EntryWorkloadIntent(we, in.Context), &in.Context)
 		w, conditions := translate.WorkloadEntry(c.mesh, we, in)
 		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
-		c.bind(b, key, name, w, translate.EntryWorkloadIntent(we, in.Context))
+		c.bind(b, key, name, w, d)
 	case "ServiceEntry":
 		c.compileEndpoints(b, key)
 	case "EndpointSlice":
@@ -83,14 +88,18 @@ func (c *workloadCompiler) compileEndpoints(b *batch, key model.Key) {
 	bound := map[string]*l7.Binding{}
 	if se, ok := c.store.ServiceEntry(key); ok {
 		in, hosts := c.workloadInput(b, key), c.hosts.owned(se, key)
+		in.Decisions = map[string]*translate.Decision{}
+		for uid, intent := range translate.EndpointIntents(c.mesh, se, hosts, in.Context) {
+			ctx := in.Context
+			d := c.decide(b, key, uid, intent, &ctx)
+			in.Decisions[uid] = ctx.Decision
+			if binding := translate.WorkloadBinding(uid, d.Gateways, d.Leaving); binding != nil {
+				bound[uid] = binding
+			}
+		}
 		for _, w := range translate.Endpoints(c.mesh, se, hosts, in) {
 			now[w.Uid] = true
 			c.publish(b, key, w.Uid, w)
-		}
-		for uid, intent := range translate.EndpointIntents(c.mesh, se, hosts, in.Context) {
-			if binding := translate.WorkloadBinding(uid, intent.Gateways); binding != nil && now[uid] {
-				bound[uid] = binding
-			}
 		}
 	}
 	c.bindings.publish(b, key, bound)
@@ -129,11 +138,30 @@ func (c *workloadCompiler) workloadInput(b *batch, key model.Key) translate.Work
 			}
 		}
 	}
+	in.Policies = append(in.Policies, c.waypointPolicies(key)...)
 	in.Offers = c.index.sliceOffers(key, in.Offers)
 	c.peers.settleOwner(b, key, selecting)
 	slices.Sort(in.Policies)
 	in.Policies = append(in.Policies, c.peers.peerPolicies(selecting, key.Namespace)...)
 	return in
+}
+
+// waypointPolicies are the names of the policies by which a workload admits the waypoints that it is behind, each once.
+func (c *workloadCompiler) waypointPolicies(key model.Key) (names []string) {
+	if !c.mesh.AutoAllowWaypoints {
+		return nil
+	}
+	behind := []string{c.mesh.PodResource(key.Namespace, key.Name)}
+	for _, owner := range c.index.selection.ChosenBy(key) {
+		behind = append(behind, objectName(owner))
+	}
+	for _, name := range behind {
+		w := c.ties.behind(name, func(ref string) *translate.Waypoint { return c.gateways.context(key).Server(ref) })
+		if w != nil && !slices.Contains(names, translate.AllowWaypointName(w)) {
+			names = append(names, translate.AllowWaypointName(w))
+		}
+	}
+	return names
 }
 
 // publish puts an object's workload into the log, or takes it out if there is none.
@@ -145,10 +173,19 @@ func (c *workloadCompiler) publish(b *batch, key model.Key, name string, w *work
 	c.out.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 }
 
+// decide says which waypoint the Address of a workload names.
+func (c *workloadCompiler) decide(b *batch, key model.Key, name string, intent translate.Intent, ctx *translate.Context) *translate.Decision {
+	d := c.ties.decide(b, name, key, intent, c.out.log.Get(wirekind.Address, name) != nil, *ctx)
+	if c.mesh.BindWaypoints != translate.BindAtOnce {
+		ctx.Decision = d
+	}
+	return d
+}
+
 // bind publishes through which Gateways a workload is to be reached, if there is one.
-func (c *workloadCompiler) bind(b *batch, key model.Key, name string, w *workload.Workload, intent translate.Intent) {
+func (c *workloadCompiler) bind(b *batch, key model.Key, name string, w *workload.Workload, d *translate.Decision) {
 	var bound map[string]*l7.Binding
-	if binding := translate.WorkloadBinding(name, intent.Gateways); binding != nil && w != nil {
+	if binding := translate.WorkloadBinding(name, d.Gateways, d.Leaving); binding != nil && w != nil {
 		bound = map[string]*l7.Binding{name: binding}
 	}
 	c.bindings.publish(b, key, bound)

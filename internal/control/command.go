@@ -15,6 +15,7 @@ import (
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/ca/lifetime"
+	"lateen.dev/lateen/internal/translate"
 )
 
 // gcPercent is how much garbage there may be before it is collected, in percent of what is in use. Most of what is in use are
@@ -70,6 +71,8 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.Mesh.Network, "network", "", "name of the network that the pods share")
 	f.StringVar(&opts.Mesh.RootNamespace, "root-namespace", "istio-system", "namespace whose policies hold for the whole mesh")
 	f.BoolVar(&opts.Mesh.ServeIstioWaypoints, "serve-istio-waypoints", false, "have this mesh's proxies serve Gateways of class istio-waypoint as well, which nobody else may serve then; those of class lateen-waypoint they serve in any case")
+	f.StringVar((*string)(&opts.Mesh.BindWaypoints), "bind-waypoints", string(translate.BindWhenReady), "when connections go through the waypoint that a label asks for: when-ready, once its proxies have acknowledged it, and then until the label says otherwise; or at-once, as long as its Gateway has an address, as Istio does")
+	f.BoolVar(&opts.Mesh.AutoAllowWaypoints, "auto-allow-waypoint-policy", false, "have workloads behind a waypoint of this mesh admit its identity by a policy of their own, as Istio's PILOT_AUTO_ALLOW_WAYPOINT_POLICY does; unless other ALLOW policies hold for them they then refuse everybody else")
 	f.StringVar(&opts.Mesh.DomainSuffix, "domain-suffix", "cluster.local", "DNS suffix of services")
 	f.StringVar(&opts.TokenKey, "token-key", "", "PEM file with the public keys that callers' tokens are signed with")
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")
@@ -100,6 +103,9 @@ func (o Options) judge() error {
 	}
 	if err := lifetime.JudgeOwn("--own-identity-ttl", o.OwnIdentityTTL); err != nil {
 		return err
+	}
+	if o.Mesh.BindWaypoints != "" && o.Mesh.BindWaypoints != translate.BindWhenReady && o.Mesh.BindWaypoints != translate.BindAtOnce {
+		return fmt.Errorf("--bind-waypoints is %q; use %s or %s", o.Mesh.BindWaypoints, translate.BindWhenReady, translate.BindAtOnce)
 	}
 	for flag, accounts := range map[string][]string{"--node-proxy-accounts": o.NodeProxyAccounts, "--own-identity-accounts": o.OwnIdentityAccounts} {
 		for _, account := range accounts {

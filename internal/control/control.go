@@ -121,8 +121,9 @@ type Control struct {
 	store  *model.Store
 	log    *resourcelog.Log
 	parts
-	compile *compile.Compiler
-	xds     *xds.Server
+	compile   *compile.Compiler
+	xds       *xds.Server
+	waypoints waypoints
 	// authorizer knows which pods callers are.
 	authorizer *ca.NodeAuthorizer
 	grpc       *grpc.Server
@@ -138,7 +139,7 @@ type Control struct {
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
 	store := model.NewStore()
-	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, wirekind.Mesh)}
+	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, wirekind.Mesh), waypoints: waypoints{wake: make(chan struct{}, 1)}}
 	c.metrics = status.NewMetrics(opts.Version, func() time.Time { return c.authority.Signer().RootNotAfter() })
 	var err error
 	if c.parts, err = assemble(opts, store, c.metrics, now, logger); err != nil {
@@ -237,6 +238,7 @@ func (c *Control) Run(ctx context.Context) error {
 	for _, task := range c.tasks {
 		running.Go(func() { task(ctx) })
 	}
+	running.Go(func() { c.settleWaypoints(ctx) })
 	running.Go(func() {
 		if err := c.source.Run(ctx, func(changes []model.Change) { c.apply(ctx, changes) }); err != nil {
 			failed <- err

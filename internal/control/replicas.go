@@ -46,15 +46,20 @@ type replicas struct {
 	view  *replica.View
 }
 
-// observed hears what happens on streams, for metrics and for what this replica knows of its clients.
+// observed hears what happens on streams, for metrics, for what this replica knows of its clients, and for the waypoints that are waited for.
 type observed struct {
 	*status.Metrics
-	local *atomic.Pointer[replica.Local]
+	local     *atomic.Pointer[replica.Local] // nil where there is one replica
+	waypoints *waypoints
 }
 
 // Connected implements xds.Observer.
 func (o observed) Connected(delta int) {
 	o.Metrics.Connected(delta)
+	o.waypoints.answered()
+	if o.local == nil {
+		return
+	}
 	if l := o.local.Load(); l != nil {
 		l.Connected()
 	}
@@ -63,16 +68,21 @@ func (o observed) Connected(delta int) {
 // Settled implements xds.Observer.
 func (o observed) Settled(typeURL string, delay time.Duration, refused bool) {
 	o.Metrics.Settled(typeURL, delay, refused)
+	o.waypoints.answered()
+	if o.local == nil {
+		return
+	}
 	if l := o.local.Load(); l != nil {
 		l.Answered(refused)
 	}
 }
 
 func (c *Control) observer() xds.Observer {
-	if c.replicas == nil {
-		return c.metrics
+	o := observed{Metrics: c.metrics, waypoints: &c.waypoints}
+	if c.replicas != nil {
+		o.local = &c.replicas.local
 	}
-	return observed{c.metrics, &c.replicas.local}
+	return o
 }
 
 // together joins this replica with the others: it tells them what its proxies have acknowledged, asks them the same while it is needed,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,8 @@ type Context struct {
 	// Part returns the blocks of a range that an entry may use, or the owner of the addresses because of which it has none. Set for entries
 	// only.
 	Part func(netip.Prefix) Remains
+	// Decision says which waypoint the object's Address names; nil where each is named as soon as it can be found.
+	Decision *Decision
 	// Occupant names the node or pod that is at an address of a network; empty if none is. Nil where nothing is known.
 	Occupant func(network string, addr netip.Addr) string
 }
@@ -101,6 +104,15 @@ func (c Context) find(namespace, name string) *Waypoint {
 		return nil
 	}
 	return c.Waypoints(namespace, name)
+}
+
+// Server finds a Gateway that this mesh's own proxies serve by its reference, "namespace/name"; nil if there is none.
+func (c Context) Server(ref string) *Waypoint {
+	namespace, name, _ := strings.Cut(ref, "/")
+	if c.Servers == nil {
+		return nil
+	}
+	return c.Servers(namespace, name)
 }
 
 func (c Context) labels() map[string]string {
@@ -183,6 +195,17 @@ func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
 	case managedByMesh, managedByEastWest:
 		return bound{} // it is a waypoint or a gateway itself
 	}
+	if c.Decision != nil {
+		w := c.decided(o, true, v)
+		if w == nil {
+			return bound{}
+		}
+		b := bound{waypoint: w, ingress: c.ingress(o)}
+		if w.Ref() == c.Decision.Asked {
+			b.weighted = c.weighted(o, w, v)
+		}
+		return b
+	}
 	w, _ := c.choose(o, v)
 	switch {
 	case w == nil:
@@ -244,6 +267,9 @@ func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*wor
 	case !canary.allows(o.GetNamespace(), c.Namespace):
 		v.note("AttachmentDenied", fmt.Sprintf("canary waypoint %s does not admit namespace %s and is ignored; let its listener's allowedRoutes do so", ref, o.GetNamespace()))
 		return nil
+	case c.Decision != nil && !c.Decision.Canary:
+		v.note(reasonNotReady, fmt.Sprintf("canary waypoint %s has not acknowledged it yet, so all connections use waypoint %s", ref, primary.Ref()))
+		return nil
 	case canary.Traffic != trafficForServices && canary.Traffic != trafficForEverything:
 		v.note("UnsupportedTrafficType", fmt.Sprintf("canary waypoint %s does not take traffic for services and is ignored; set its label %s to service or all", ref, wellknown.WaypointFor))
 		return nil
@@ -282,6 +308,12 @@ func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAdd
 		if w := c.find(o.GetNamespace(), name); w != nil {
 			return nil, w.Tunnel
 		}
+	}
+	if c.Decision != nil {
+		if w := c.decided(o, c.Decision.Own, v); w != nil {
+			return w.Address, nil
+		}
+		return nil, nil
 	}
 	w, own := c.choose(o, v)
 	switch {

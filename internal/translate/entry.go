@@ -271,7 +271,9 @@ func Endpoints(mesh Mesh, se *networkingv1.ServiceEntry, hosts []string, in Work
 			// An endpoint has labels of its own but no metadata.
 			o := &networkingv1.WorkloadEntry{}
 			o.Name, o.Namespace, o.Labels = se.Name, se.Namespace, e.Labels
-			w.Waypoint, w.ApplicationTunnel = in.bindWorkload(o, newVerdict())
+			of := in.Context
+			of.Decision = in.Decisions[uid]
+			w.Waypoint, w.ApplicationTunnel = of.bindWorkload(o, newVerdict())
 		}
 		out = append(out, w)
 	}

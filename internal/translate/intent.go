@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"slices"
-
 	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,49 +14,87 @@ type Intent struct {
 	// Gateways are those of them that this mesh's own proxies serve: the waypoint, and its canary. They need not be ready.
 	Gateways []*Waypoint
 	// Asked is the waypoint that the object's labels ask for, or its namespace's; empty if they ask for none. Why says why it takes none of the
-	// object's connections; empty if it does.
-	Asked, Why string
+	// object's connections, and Reason is the code of that; both are empty if it does.
+	Asked, Why, Reason string
+	// Foreign says that the waypoint is not served by this mesh's proxies, and can be used.
+	Foreign bool
+	// Canary is the canary if somebody else's proxies serve it and it can be used.
+	Canary string
+	// Unfit says that the waypoint takes traffic of another kind than the object's: the object is not meant to go through it.
+	Unfit bool
+	// Own says that the object's own labels ask for the waypoint, not its namespace's.
+	Own bool
 }
 
-// Same says whether two are the same to all that depends on them.
-func (i Intent) Same(o Intent) bool {
-	return i.Asked == o.Asked && i.Why == o.Why && slices.EqualFunc(i.Gateways, o.Gateways, SameServer)
+// AtOnce is the decision where the Address names the waypoint whenever it can be found.
+func (i Intent) AtOnce(found bool) *Decision {
+	d := &Decision{Asked: i.Asked, Ready: found, Foreign: i.Foreign, Why: i.Why, Reason: i.Reason, Gateways: i.Gateways, Canary: true}
+	if found && (i.Why == "" || i.Foreign) {
+		d.Way = i.Asked
+	}
+	return d
 }
 
-// intent finds the Gateways of a service or a workload.
-func (c Context) intent(o metav1.Object, canary bool, takes func(*Waypoint) string) Intent {
+// The codes of why a waypoint takes none of an object's connections. They are Istio's.
+const (
+	reasonNotReady       = "WaypointIsNotReady"
+	reasonDenied         = "AttachmentDenied"
+	reasonTraffic        = "UnsupportedTrafficType"
+	reasonCrossNamespace = "CrossNamespaceWaypointForbidden"
+)
+
+// ReasonRefused is the code of a waypoint that the object's own workloads would refuse.
+const ReasonRefused = "PolicyRefusesWaypoint"
+
+// obstacle is why a waypoint takes none of an object's connections; the zero one is none.
+type obstacle struct{ reason, why string }
+
+// intent finds the Gateways of a service or a workload. takes says what keeps a waypoint from the object's connections, beside its allowedRoutes.
+func (c Context) intent(o metav1.Object, canary bool, takes func(*Waypoint) obstacle) Intent {
 	ns, name, none := wish(o.GetLabels(), o.GetNamespace())
+	own := name != ""
 	if !none && name == "" {
 		ns, name, none = wish(c.labels(), o.GetNamespace())
 	}
 	if none || name == "" || c.Servers == nil {
 		return Intent{}
 	}
-	out := Intent{Asked: ns + "/" + name}
-	admits := func(w *Waypoint) string {
+	out := Intent{Asked: ns + "/" + name, Own: own}
+	admits := func(w *Waypoint) obstacle {
 		if !w.allows(o.GetNamespace(), c.Namespace) {
-			return "does not admit namespace " + o.GetNamespace() + "; let its listener's allowedRoutes do so"
+			return obstacle{reasonDenied, "does not admit namespace " + o.GetNamespace() + "; let its listener's allowedRoutes do so"}
 		}
 		return takes(w)
 	}
+	judge := func(w *Waypoint) bool {
+		found := admits(w)
+		out.Reason, out.Why = found.reason, found.why
+		out.Unfit = found.reason == reasonTraffic
+		return found == obstacle{}
+	}
 	primary := c.Servers(ns, name)
-	switch {
-	case primary == nil:
-		out.Why = "is not there, or not served by this mesh's proxies"
-		if w := c.find(ns, name); w != nil {
+	switch foreign := c.find(ns, name); {
+	case primary != nil:
+		if judge(primary) {
+			out.Gateways = append(out.Gateways, primary)
+		}
+	case foreign != nil:
+		if out.Foreign = judge(foreign); out.Foreign {
 			out.Why = "is not served by this mesh's proxies; whoever runs it enforces its policies"
 		}
 	default:
-		if out.Why = admits(primary); out.Why == "" {
-			out.Gateways = append(out.Gateways, primary)
-		}
+		out.Reason, out.Why = reasonNotReady, "is not there, or not served by this mesh's proxies"
 	}
 	if !canary {
 		return out
 	}
 	if ns, name, _ := c.canaryWish(o); name != "" && ns+"/"+name != out.Asked {
-		if w := c.Servers(ns, name); w != nil && admits(w) == "" {
-			out.Gateways = append(out.Gateways, w)
+		if w := c.Servers(ns, name); w != nil {
+			if admits(w) == (obstacle{}) {
+				out.Gateways = append(out.Gateways, w)
+			}
+		} else if w := c.find(ns, name); w != nil && admits(w) == (obstacle{}) {
+			out.Canary = w.Ref()
 		}
 	}
 	return out
@@ -71,17 +107,17 @@ func (c Context) serviceIntent(o metav1.Object, private bool) Intent {
 		return Intent{}
 	}
 	own := false
-	out := c.intent(o, true, func(w *Waypoint) string {
+	out := c.intent(o, true, func(w *Waypoint) obstacle {
 		own = own || isOwn(o, w)
 		switch {
 		case isOwn(o, w):
-			return "is the service's own"
+			return obstacle{reasonTraffic, "is the service's own"}
 		case w.Traffic != trafficForServices && w.Traffic != trafficForEverything:
-			return "does not take traffic for services; set its label " + wellknown.WaypointFor + " to service or all"
+			return obstacle{reasonTraffic, "does not take traffic for services; set its label " + wellknown.WaypointFor + " to service or all"}
 		case private && w.Namespace != o.GetNamespace():
-			return "is of another namespace, and the service is exported to its own only"
+			return obstacle{reasonCrossNamespace, "is of another namespace, and the service is exported to its own only"}
 		}
-		return ""
+		return obstacle{}
 	})
 	if own {
 		return Intent{}
@@ -112,12 +148,15 @@ func WorkloadIntent(o metav1.Object, ctx Context) Intent {
 	if name := o.GetLabels()[wellknown.GatewayName]; name != "" && (ctx.find(o.GetNamespace(), name) != nil || ctx.Servers != nil && ctx.Servers(o.GetNamespace(), name) != nil) {
 		return Intent{} // it is a waypoint itself
 	}
-	return ctx.intent(o, false, func(w *Waypoint) string {
+	out := ctx.intent(o, false, func(w *Waypoint) obstacle {
 		if w.Traffic != trafficForWorkloads && w.Traffic != trafficForEverything {
-			return "does not take traffic for workloads; set its label " + wellknown.WaypointFor + " to workload or all"
+			return obstacle{reasonTraffic, "does not take traffic for workloads; set its label " + wellknown.WaypointFor + " to workload or all"}
 		}
-		return ""
+		return obstacle{}
 	})
+	// A waypoint takes services by default: what a namespace asks for is not meant for its workloads unless the Gateway says so.
+	out.Unfit = out.Unfit || out.Reason == reasonNotReady && !out.Own
+	return out
 }
 
 // EntryWorkloadIntent is that of a WorkloadEntry.

@@ -22,6 +22,10 @@ type Mesh struct {
 	DomainSuffix       string // "cluster.local", of service names
 	// ServeIstioWaypoints says that this mesh's proxies serve the Gateways of Istio's waypoint class as well as those of its own.
 	ServeIstioWaypoints bool
+	// BindWaypoints says when connections go through a waypoint; empty is BindWhenReady.
+	BindWaypoints BindMode
+	// AutoAllowWaypoints has workloads behind a waypoint of this mesh admit its identity by a policy of their own; see AllowWaypoint.
+	AutoAllowWaypoints bool
 }
 
 // ServiceHost is the DNS name of a service.
@@ -89,6 +93,8 @@ type verdict struct {
 	reason string
 	notes  []string
 	bound  string // the waypoint that the object uses
+	// unbound is why the object does not use the waypoint that it asks for; nil if it does, or asks for none.
+	unbound *model.Condition
 }
 
 func newVerdict() *verdict { return &verdict{} }
@@ -113,6 +119,9 @@ func (v *verdict) conditions() []model.Condition {
 	out := []model.Condition{c}
 	if v.bound != "" {
 		out = append(out, model.Condition{Type: "WaypointBound", Status: model.True, Reason: "Accepted", Message: "connections go through waypoint " + v.bound})
+	}
+	if v.unbound != nil {
+		out = append(out, *v.unbound)
 	}
 	return out
 }

@@ -38,13 +38,13 @@ func someTargets() Targets {
 		Service: func(kind, namespace, name string) (Bound, bool) {
 			switch kind + " " + namespace + "/" + name {
 			case "Service shop/web":
-				return Bound{Hosts: []string{"shop/web.shop.svc.cluster.local"}, Intent: Intent{Asked: "shop/wp", Gateways: []*Waypoint{wp, canary}}}, true
+				return Bound{Hosts: []string{"shop/web.shop.svc.cluster.local"}, Decision: &Decision{Asked: "shop/wp", Gateways: []*Waypoint{wp, canary}}}, true
 			case "Service shop/db":
 				return Bound{Hosts: []string{"shop/db.shop.svc.cluster.local"}}, true
 			case "Service shop/old":
-				return Bound{Hosts: []string{"shop/old.shop.svc.cluster.local"}, Intent: Intent{Asked: "shop/gone", Why: "is not there, or not served by this mesh's proxies"}}, true
+				return Bound{Hosts: []string{"shop/old.shop.svc.cluster.local"}, Decision: &Decision{Asked: "shop/gone", Why: "is not there, or not served by this mesh's proxies"}}, true
 			case "ServiceEntry shop/api":
-				return Bound{Hosts: []string{"shop/a.example.com", "shop/b.example.com"}, Intent: Intent{Asked: "shop/wp", Gateways: []*Waypoint{wp}}}, true
+				return Bound{Hosts: []string{"shop/a.example.com", "shop/b.example.com"}, Decision: &Decision{Asked: "shop/wp", Gateways: []*Waypoint{wp}}}, true
 			}
 			return Bound{}, false
 		},

@@ -82,20 +82,20 @@ func RequestGateway(w *Waypoint, settings *l7.MeshSettings) *l7.Gateway {
 }
 
 // ServiceBinding is the Binding of a service that is to be reached through Gateways; nil if there is none of these. name is the service's:
-// "namespace/hostname".
-func ServiceBinding(name string, gateways []*Waypoint) *l7.Binding {
+// "namespace/hostname". leaving are the names of the Gateways among them that get no new connections.
+func ServiceBinding(name string, gateways []*Waypoint, leaving []string) *l7.Binding {
 	if len(gateways) == 0 {
 		return nil
 	}
-	return &l7.Binding{Parents: parents(gateways), Destination: &l7.Binding_Service{Service: name}}
+	return &l7.Binding{Parents: parents(gateways), Leaving: leaving, Destination: &l7.Binding_Service{Service: name}}
 }
 
 // WorkloadBinding is the same of a workload.
-func WorkloadBinding(uid string, gateways []*Waypoint) *l7.Binding {
+func WorkloadBinding(uid string, gateways []*Waypoint, leaving []string) *l7.Binding {
 	if len(gateways) == 0 {
 		return nil
 	}
-	return &l7.Binding{Parents: parents(gateways), Destination: &l7.Binding_Workload{Workload: uid}}
+	return &l7.Binding{Parents: parents(gateways), Leaving: leaving, Destination: &l7.Binding_Workload{Workload: uid}}
 }
 
 // SameServer says whether two Gateways are the same to all that is for them; either may be nil.

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -23,8 +24,8 @@ type Targets struct {
 
 // Bound is a service that a policy may name: its names on the wire, "namespace/hostname", and its Gateways.
 type Bound struct {
-	Hosts  []string
-	Intent Intent
+	Hosts    []string
+	Decision *Decision
 }
 
 // The kinds that a targetRef may name.
@@ -145,21 +146,23 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 func (a *attached) service(kind, namespace, name string, in Targets) model.Condition {
 	of, exists := in.Service(kind, namespace, name)
 	what := kind + " " + namespace + "/" + name
-	switch {
-	case !exists:
-		return unattached(reasonTargetNotFound, "there is no %s that is of the mesh, so no proxy enforces the policy for it; create it, or correct the name", what)
-	case of.Intent.Asked == "":
-		return unattached(reasonNotBound, "%s uses no waypoint, so its connections go direct and no proxy enforces the policy; label it, or its namespace, %s", what, wellknown.UseWaypoint)
-	}
+	d := cmp.Or(of.Decision, &Decision{})
 	for _, host := range of.Hosts {
-		for _, w := range of.Intent.Gateways {
+		for _, w := range d.Gateways {
 			a.add(w, &l7.Target{Target: &l7.Target_Service{Service: host}})
 		}
 	}
-	if of.Intent.Why != "" {
-		return unattached(reasonNotBound, "%s asks for waypoint %s, which %s. Its connections go direct until it is bound, and the policy does not hold for them", what, of.Intent.Asked, of.Intent.Why)
+	switch {
+	case !exists:
+		return unattached(reasonTargetNotFound, "there is no %s that is of the mesh, so no proxy enforces the policy for it; create it, or correct the name", what)
+	case d.Asked == "":
+		return unattached(reasonNotBound, "%s uses no waypoint, so its connections go direct and no proxy enforces the policy; label it, or its namespace, %s", what, wellknown.UseWaypoint)
+	case d.Why != "":
+		return unattached(reasonNotBound, "%s asks for waypoint %s, which %s; %s", what, d.Asked, d.Why, d.Consequence())
+	case d.Bound():
+		return attachedTo(fmt.Sprintf("waypoint %s has the policy for requests to %s", d.Asked, what))
 	}
-	return attachedTo(fmt.Sprintf("waypoint %s has the policy for requests to %s; its connections go direct until it is bound", of.Intent.Asked, what))
+	return attachedTo(fmt.Sprintf("waypoint %s has the policy for requests to %s; %s", d.Asked, what, d.Consequence()))
 }
 
 func gatewayTarget(w *Waypoint) *l7.Target {

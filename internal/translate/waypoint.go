@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -144,6 +145,21 @@ func declared(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, v *verdict) 
 		}
 	}
 	return w
+}
+
+// SameWaypoint says whether two are the same to all who use them; either may be nil.
+func SameWaypoint(a, b *Waypoint) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return SameServer(a, b) && proto.Equal(a.Address, b.Address) && proto.Equal(a.Tunnel, b.Tunnel)
+}
+
+// Programmed says whether nobody says of a Gateway that it is not programmed. Who runs none by a controller writes no condition.
+func Programmed(gw *gatewayv1.Gateway) bool {
+	return !slices.ContainsFunc(gw.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == string(gatewayv1.GatewayConditionProgrammed) && c.Status != metav1.ConditionTrue
+	})
 }
 
 // OwnAddress is the host name of the Service that bears a Gateway's name.

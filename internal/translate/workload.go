@@ -31,6 +31,8 @@ type WorkloadInput struct {
 	Policies []string     // names of the policies that are attached to the workload rather than to its namespace or the mesh
 	// PodCIDRs says that the cluster's pods have addresses of their node's ranges, so that one that has not is told.
 	PodCIDRs bool
+	// Decisions are those of the endpoints that are written into a ServiceEntry, by the uid of each.
+	Decisions map[string]*Decision
 	// Gateway finds the entrance to a network, or nil.
 	Gateway func(network string) *workload.GatewayAddress
 }
@@ -70,7 +72,7 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 	name, kind := controller(pod)
 	describe(w, name, pod.Labels)
 	w.WorkloadType = kind
-	if ready(pod) && pod.DeletionTimestamp == nil {
+	if PodReady(pod) {
 		w.Status = workload.WorkloadStatus_HEALTHY
 	}
 	if pod.Spec.HostNetwork {
@@ -166,6 +168,11 @@ func NodeAddresses(node *corev1.Node) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// PodReady says whether connections to a pod's services may go to it.
+func PodReady(pod *corev1.Pod) bool {
+	return ready(pod) && pod.DeletionTimestamp == nil && !model.Ended(pod)
 }
 
 func ready(pod *corev1.Pod) bool {

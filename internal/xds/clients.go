@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // ClientState is what can be told about one connected client.
@@ -18,11 +20,20 @@ type ClientState struct {
 }
 
 // Clients reports on all connected clients, sorted by node.
-func (s *Server) Clients() []ClientState {
+func (s *Server) Clients() []ClientState { return s.clients(func(Client) bool { return true }) }
+
+// ClientsOf reports on the connected clients of a role, sorted by node.
+func (s *Server) ClientsOf(role resourcelog.Role) []ClientState {
+	return s.clients(func(c Client) bool { return c.Role == role })
+}
+
+func (s *Server) clients(of func(Client) bool) []ClientState {
 	s.mu.Lock()
 	streams := make([]*stream, 0, len(s.streams))
 	for st := range s.streams {
-		streams = append(streams, st)
+		if of(st.client) {
+			streams = append(streams, st)
+		}
 	}
 	s.mu.Unlock()
 	out := make([]ClientState, 0, len(streams))

@@ -174,9 +174,11 @@ func (s *Session) Oldest() (at time.Time, ok bool) {
 
 // State is what can be told about one type of a client.
 type State struct {
-	Type            string    `json:"type"`
-	Wildcard        bool      `json:"wildcard"`
-	Names           int       `json:"names,omitempty"`
+	Type     string `json:"type"`
+	Wildcard bool   `json:"wildcard"`
+	Names    int    `json:"names,omitempty"`
+	// Only is the name that the client asked for, if it asked for one of a kind with an audience: a proxy of a Gateway follows that Gateway.
+	Only            string    `json:"only,omitempty"`
 	SentGeneration  uint64    `json:"sentGeneration"`
 	AckedGeneration uint64    `json:"ackedGeneration"`
 	Nonce           string    `json:"nonce,omitempty"` // the last one sent

@@ -287,8 +287,13 @@ func (w *watch) state() State {
 			w.settled = w.current
 		}
 	}
+	only := ""
+	if w.kind.Audience != nil && len(w.names) == 1 {
+		for only = range w.names { //nolint:revive // the one there is
+		}
+	}
 	return State{
-		Type: w.kind.TypeURL, Wildcard: w.wildcard, Names: len(w.names),
+		Type: w.kind.TypeURL, Wildcard: w.wildcard, Names: len(w.names), Only: only,
 		SentGeneration: max(w.sent, w.current.through), AckedGeneration: w.current.through,
 		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.complaints.last, Refused: w.complaints.open(w.get),
 	}

@@ -140,5 +140,19 @@ check "its pods go" lateen scale deployment/way --replicas 0
 check "nobody goes around it" eventually 15 away
 check "the log names the waypoint, and what to do" eventually 30 log_says 'service default/echo.default.svc.cluster.local is behind the waypoint .*way.*check that its pods run'
 check "its Gateway goes" lateen delete gateway way
-check "and with it the binding, as in Istio" eventually 30 straight http://echo:8080/
+check "the control plane knows" lateen wait
+check "still nobody goes around it" away
+bound() { lateen get svc echo -o json | jq -r '.status.conditions[] | select(.type == "WaypointBound") | .status + ": " + .message'; }
+check "the service says so" grep -q '^False: waypoint default/way is not there.*its connections are refused' <(bound)
+check "until its owner says otherwise" lateen label svc echo istio.io/use-waypoint=none --overwrite
+check "then it is reached without a waypoint" eventually 30 straight http://echo:8080/
+check "a service that is born behind a waypoint" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: born, labels: {istio.io/use-waypoint: way}}
+spec: {selector: {app: echo}, ports: [{name: http, port: 8080}]}
+Y
+check "and is not there" lateen wait
+born() { lateen exec deploy/client -- curl -s -o /dev/null --max-time 3 http://born:8080/; }
+check_not "is reached by nobody" born
 finish

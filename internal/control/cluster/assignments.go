@@ -27,8 +27,11 @@ const (
 	// AssignmentsConfigMap keeps the virtual addresses that all replicas must publish alike, under addressesKey.
 	AssignmentsConfigMap = "lateen-assignments"
 	addressesKey         = "addresses"
-	// MaxAddresses bounds what is kept in bytes; the API server takes 1 MiB. A service takes about 70.
-	MaxAddresses = 1000 << 10
+	// waitingKey has the objects whose connections do not go through their waypoints yet; see compile.Assignments.Waiting.
+	waitingKey = "waiting"
+	// MaxAddresses bounds what is kept of addresses in bytes; the API server takes 1 MiB, of which compile.MaxWaiting is for the others. A service takes
+	// about 70.
+	MaxAddresses = 800 << 10
 	// tries is how often a write that somebody else was quicker than is tried again.
 	tries = 20
 	// pruneEvery is how often the leader looks for addresses that nothing needs, and unneededFor how long they stay: replicas that lag
@@ -41,6 +44,7 @@ const (
 // Compiler is what the addresses are chosen for.
 type Compiler interface {
 	Adopt(kept map[string][]netip.Addr)
+	AdoptWaiting(kept map[string]string)
 	Lost()
 	Wants() <-chan struct{}
 	Keep(ctx context.Context) error
@@ -92,9 +96,14 @@ func (a *Assignments) Load(ctx context.Context) error {
 		a.turn.Lock()
 		defer a.turn.Unlock()
 		var kept map[string][]netip.Addr
+		var waiting map[string]string
 		err := a.Update(trying, func(present map[string][]netip.Addr) bool { kept = present; return false })
 		if err == nil {
+			err = a.UpdateWaiting(trying, func(present map[string]string) bool { waiting = present; return false })
+		}
+		if err == nil {
 			(*a.compiler.Load()).Adopt(kept)
+			(*a.compiler.Load()).AdoptWaiting(waiting)
 		}
 		a.unread.Store(&err)
 		return err
@@ -112,6 +121,42 @@ func (a *Assignments) Ready() error {
 
 // Update implements compile.Shelf.
 func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip.Addr) bool) error {
+	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
+		kept, err := addressesOf(have)
+		if err != nil {
+			return "", a.damaged(err)
+		}
+		if !change(kept) {
+			return "", nil
+		}
+		data, err := json.Marshal(kept)
+		if err != nil {
+			return "", fmt.Errorf("encode virtual addresses: %w", err)
+		}
+		if len(data) > MaxAddresses {
+			return "", fmt.Errorf("ConfigMap %s/%s is full: %d services need virtual addresses; give ServiceEntries addresses of their own", a.namespace, AssignmentsConfigMap, len(kept))
+		}
+		return string(data), nil
+	}, addressesKey)
+}
+
+// UpdateWaiting implements compile.Shelf. What cannot be read counts as nothing, which refuses connections rather than letting them past a waypoint.
+func (a *Assignments) UpdateWaiting(ctx context.Context, change func(map[string]string) bool) error {
+	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
+		kept := waitingOf(have)
+		if !change(kept) {
+			return "", nil
+		}
+		data, err := json.Marshal(kept)
+		if err != nil {
+			return "", fmt.Errorf("encode the objects that are not behind their waypoints: %w", err)
+		}
+		return string(data), nil
+	}, waitingKey)
+}
+
+// update writes what edit makes of one key of the ConfigMap; nothing if edit returns nothing.
+func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigMap) (text string, err error), key string) error {
 	ctx = quiet(ctx)
 	maps := a.client.CoreV1().ConfigMaps(a.namespace)
 	for range tries {
@@ -123,25 +168,18 @@ func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip
 		if fresh {
 			have = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AssignmentsConfigMap, Namespace: a.namespace, Labels: labels()}}
 		}
-		kept, err := addressesOf(have)
+		text, err := edit(have)
 		if err != nil {
-			return a.damaged(err)
+			return err
 		}
-		if !change(kept) {
+		if text == "" {
 			a.see(have)
 			return nil
-		}
-		text, err := json.Marshal(kept)
-		if err != nil {
-			return fmt.Errorf("encode virtual addresses: %w", err)
-		}
-		if len(text) > MaxAddresses {
-			return fmt.Errorf("ConfigMap %s/%s is full: %d services need virtual addresses; give ServiceEntries addresses of their own", a.namespace, AssignmentsConfigMap, len(kept))
 		}
 		if have.Data == nil {
 			have.Data = map[string]string{}
 		}
-		have.Data[addressesKey] = string(text)
+		have.Data[key] = text
 		if fresh {
 			have, err = maps.Create(ctx, have, metav1.CreateOptions{FieldManager: fieldManager})
 		} else {
@@ -157,6 +195,15 @@ func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip
 		return a.explain(err, "create", "update")
 	}
 	return fmt.Errorf("ConfigMap %s/%s changes faster than it can be written", a.namespace, AssignmentsConfigMap)
+}
+
+// waitingOf reads the objects that are not behind their waypoints.
+func waitingOf(c *corev1.ConfigMap) map[string]string {
+	kept := map[string]string{}
+	if text := c.Data[waitingKey]; text == "" || json.Unmarshal([]byte(text), &kept) != nil || kept == nil {
+		return map[string]string{}
+	}
+	return kept
 }
 
 func (a *Assignments) see(c *corev1.ConfigMap) {
@@ -221,6 +268,7 @@ func (a *Assignments) Run(ctx context.Context) {
 			a.logger.Warn("cluster: the virtual addresses that were kept are gone; they are kept again", "configMap", a.namespace+"/"+AssignmentsConfigMap)
 			compiler.Lost()
 		default:
+			compiler.AdoptWaiting(waitingOf(c))
 			kept, err := addressesOf(c)
 			if err == nil {
 				told = ""

@@ -21,6 +21,7 @@ import (
 type heard struct {
 	mu       sync.Mutex
 	kept     map[string][]netip.Addr
+	waiting  map[string]string
 	lost     int
 	tried    int
 	unneeded []string
@@ -32,6 +33,12 @@ func (h *heard) Adopt(kept map[string][]netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.kept = kept
+}
+
+func (h *heard) AdoptWaiting(waiting map[string]string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = waiting
 }
 
 func (h *heard) Lost() {

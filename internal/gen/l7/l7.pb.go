@@ -726,7 +726,10 @@ type Binding struct {
 	//
 	//	*Binding_Service
 	//	*Binding_Workload
-	Destination   isBinding_Destination `protobuf_oneof:"destination"`
+	Destination isBinding_Destination `protobuf_oneof:"destination"`
+	// `namespace/name` of the Gateways among the parents that get no new connections. Their proxies serve those that they have, and end each with
+	// its next answer.
+	Leaving       []string `protobuf:"bytes,4,rep,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -791,6 +794,13 @@ func (x *Binding) GetWorkload() string {
 		}
 	}
 	return ""
+}
+
+func (x *Binding) GetLeaving() []string {
+	if x != nil {
+		return x.Leaving
+	}
+	return nil
 }
 
 type isBinding_Destination interface {
@@ -2137,11 +2147,12 @@ const file_lateen_l7_proto_rawDesc = "" +
 	"\x05Retry\x12\x1a\n" +
 	"\battempts\x18\x01 \x01(\rR\battempts\x12\x0e\n" +
 	"\x02on\x18\x02 \x03(\tR\x02on\x12+\n" +
-	"\x12per_try_timeout_ms\x18\x03 \x01(\rR\x0fperTryTimeoutMs\"\x7f\n" +
+	"\x12per_try_timeout_ms\x18\x03 \x01(\rR\x0fperTryTimeoutMs\"\x99\x01\n" +
 	"\aBinding\x12+\n" +
 	"\aparents\x18\x01 \x03(\v2\x11.lateen.l7.ParentR\aparents\x12\x1a\n" +
 	"\aservice\x18\x02 \x01(\tH\x00R\aservice\x12\x1c\n" +
-	"\bworkload\x18\x03 \x01(\tH\x00R\bworkloadB\r\n" +
+	"\bworkload\x18\x03 \x01(\tH\x00R\bworkload\x12\x18\n" +
+	"\aleaving\x18\x04 \x03(\tR\aleavingB\r\n" +
 	"\vdestination\"\xa2\x02\n" +
 	"\rAuthorization\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +

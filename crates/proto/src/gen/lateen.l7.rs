@@ -118,6 +118,10 @@ pub struct Binding {
     /// Gateways that take its traffic.
     #[prost(message, repeated, tag = "1")]
     pub parents: ::prost::alloc::vec::Vec<Parent>,
+    /// `namespace/name` of the Gateways among the parents that get no new connections. Their proxies serve those that they have, and end each with
+    /// its next answer.
+    #[prost(string, repeated, tag = "4")]
+    pub leaving: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(oneof = "binding::Destination", tags = "2, 3")]
     pub destination: ::core::option::Option<binding::Destination>,
 }

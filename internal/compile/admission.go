@@ -1,0 +1,102 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+
+	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
+)
+
+// admission judges whether the node proxies of an object's workloads admit its waypoint. Behind a waypoint they see its identity in place of the clients', so
+// that a policy which allows the clients alone would refuse everybody.
+type admission struct {
+	*facts
+	index    *sourceIndex
+	policies *policyCompiler
+	log      *resourcelog.Log
+}
+
+// refusal says which policy refuses a waypoint at a workload of an object, and what to do; empty if none does.
+func (a *admission) refusal(key model.Key, own bool, w *translate.Waypoint) string {
+	peer := translate.PeerOf(w, a.mesh.TrustDomain)
+	for _, pod := range a.pods(key, own) {
+		allowed, refusing := false, model.Key{}
+		for policy, authorization := range a.policiesOf(pod) {
+			of := translate.MatchOf(authorization, peer)
+			switch {
+			case authorization.DryRun:
+			case authorization.Action == security.Action_DENY && of == translate.EveryConnection:
+				return fmt.Sprintf("cannot take its connections: AuthorizationPolicy %s/%s denies those of the waypoint, whose identity is %s, at pod %s/%s; except %q from it",
+					policy.Namespace, policy.Name, peer.Principal(), pod.Namespace, pod.Name, peer.Principal())
+			case authorization.Action != security.Action_ALLOW:
+			case of != translate.NoConnection:
+				allowed = true
+			case refusing == model.Key{} || policy.Compare(refusing) < 0:
+				refusing = policy
+			}
+		}
+		if refusing != (model.Key{}) && !allowed && !a.mesh.AutoAllowWaypoints {
+			return fmt.Sprintf("cannot take its connections: AuthorizationPolicy %s/%s does not allow those of the waypoint, whose identity is %s, at pod %s/%s; add {from: [{source: {principals: [%q]}}]} to its rules",
+				refusing.Namespace, refusing.Name, peer.Principal(), pod.Namespace, pod.Name, peer.Principal())
+		}
+	}
+	return ""
+}
+
+// pods are the captured pods of a service, or the pod itself, in the order of their names.
+func (a *admission) pods(key model.Key, own bool) (out []model.Key) {
+	add := func(key model.Key) {
+		if pod, ok := a.store.Pod(key); ok && translate.Captured(pod) {
+			out = append(out, key)
+		}
+	}
+	if own {
+		add(key)
+		return out
+	}
+	e, ok := a.store.Entry(key)
+	if !ok {
+		return nil
+	}
+	for _, of := range []selector{serviceSelector, entrySelector} {
+		if namespace, labels, ok := of(a.index, key, e.Object); ok {
+			a.index.selection.Chosen(namespace, labels, add)
+		}
+	}
+	slices.SortFunc(out, model.Key.Compare)
+	return out
+}
+
+// policiesOf are the policies that hold for a pod.
+func (a *admission) policiesOf(pod model.Key) map[model.Key]*security.Authorization {
+	out := map[model.Key]*security.Authorization{}
+	add := func(key model.Key, broad bool) {
+		r := a.log.Get(wirekind.Authorization, a.policies.published[key])
+		if r == nil {
+			return
+		}
+		d, err := r.Decode()
+		if err != nil {
+			return
+		}
+		policy := &security.Authorization{}
+		if d.Resource.UnmarshalTo(policy) == nil && broad == (policy.Scope != security.Scope_WORKLOAD_SELECTOR) {
+			out[key] = policy
+		}
+	}
+	for _, owner := range a.index.selection.ChosenBy(pod) {
+		if owner.Kind == "AuthorizationPolicy" {
+			add(owner, false)
+		}
+	}
+	for key := range a.policies.published {
+		if key.Namespace == pod.Namespace || key.Namespace == a.mesh.RootNamespace {
+			add(key, true)
+		}
+	}
+	return out
+}

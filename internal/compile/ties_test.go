@@ -1,0 +1,506 @@
+package compile
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/gen/l7"
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
+)
+
+// readyMesh binds objects when their waypoints are ready.
+var readyMesh = func() translate.Mesh {
+	m := mesh
+	m.BindWaypoints = translate.BindWhenReady
+	return m
+}()
+
+const webName = "shop/web.shop.svc.cluster.local"
+
+var webKey = model.ServiceKey("shop", "web")
+
+// bindingPlane is a plane with a clock.
+type bindingPlane struct {
+	*plane
+	now time.Time
+}
+
+func newBindingPlane(t testing.TB, assignments *Assignments) *bindingPlane {
+	p := &bindingPlane{plane: newPlaneOf(t, readyMesh, assignments), now: time.Unix(1_700_000_000, 0)}
+	p.ties.now = func() time.Time { return p.now }
+	return p
+}
+
+func serviceWith(name, labels string) string {
+	return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: shop, labels: {" + labels + "}}\nspec: {clusterIP: 10.96.0." + map[string]string{"web": "1", "db": "2"}[name] + ", ports: [{port: 80}]}\n---\n"
+}
+
+// waypointOf declares a Gateway of this mesh and the Service under which it is found.
+func waypointOf(name, ip string) string {
+	return "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: " + name + ", namespace: shop}\nspec: {gatewayClassName: lateen-waypoint, listeners: [{name: m, protocol: HBONE, port: 15008}]}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: " + name + ", namespace: shop, labels: {gateway.networking.k8s.io/gateway-name: " + name + "}}\nspec: {clusterIP: " + ip + ", ports: [{port: 15008}]}\n---\n"
+}
+
+// way is the waypoint that the Address of web names: the host, or "direct".
+func (p *bindingPlane) way() string {
+	p.t.Helper()
+	w := p.service(webName).GetWaypoint()
+	if w == nil {
+		return "direct"
+	}
+	return strings.TrimSuffix(w.GetHostname().GetHostname(), ".shop.svc.cluster.local")
+}
+
+func (p *plane) binding(name string) *l7.Binding {
+	var out *l7.Binding
+	p.get(wirekind.Binding, name, func(v any) { out = v.(*l7.Binding) })
+	return out
+}
+
+func (p *bindingPlane) want(when, way string) {
+	p.t.Helper()
+	if got := p.way(); got != way {
+		p.t.Errorf("%s: connections go %s, want %s", when, got, way)
+	}
+}
+
+// told is what the author of web hears of its waypoint.
+func (p *bindingPlane) told(when, status, text string) {
+	p.t.Helper()
+	if got := p.attached(webKey); !strings.HasPrefix(got, "WaypointBound "+status) || !strings.Contains(got, text) {
+		p.t.Errorf("%s: told %q, want %s and %q", when, got, status, text)
+	}
+}
+
+// acknowledge says that a proxy of a Gateway has acknowledged everything.
+func (p *bindingPlane) acknowledge(gateway string, refused ...string) bool {
+	return p.Settle([]GatewayProxy{p.proxy(gateway, p.log.Generation(), refused...)})
+}
+
+func (p *bindingPlane) proxy(gateway string, through uint64, refused ...string) GatewayProxy {
+	proxy := GatewayProxy{Gateway: "shop/" + gateway, Identity: "shop/" + gateway, Through: through, Refused: map[string]bool{}}
+	for _, name := range refused {
+		proxy.Refused[name] = true
+	}
+	return proxy
+}
+
+func TestAServiceThatGetsTheLabelGoesDirectUntilItsWaypointHasAcknowledgedIt(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.want("without the label", "direct")
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.want("with the label", "direct")
+	p.told("with the label", "False WaypointIsNotReady", "waypoint shop/wp has not acknowledged it yet; its connections go direct until it is bound")
+	if b := p.binding(webName); b == nil || len(b.Parents) != 1 || b.Parents[0].Gateway != "shop/wp" {
+		t.Fatalf("the waypoint is not told of it: %v", b)
+	}
+	before := p.log.Generation() - 1
+	for _, c := range []struct {
+		name  string
+		proxy GatewayProxy
+	}{
+		{"one that has not heard of it", p.proxy("wp", before)},
+		{"one that refuses it", p.proxy("wp", p.log.Generation(), webName)},
+		{"one of another Gateway", p.proxy("other", p.log.Generation())},
+		{"one with another identity", GatewayProxy{Gateway: "shop/wp", Identity: "shop/thief", Through: p.log.Generation()}},
+	} {
+		if again := p.Settle([]GatewayProxy{c.proxy}); !again {
+			t.Errorf("%s: nothing is waited for", c.name)
+		}
+		p.want(c.name, "direct")
+	}
+	p.acknowledge("wp")
+	p.want("acknowledged", "wp")
+	p.told("acknowledged", "True Accepted", "connections go through waypoint shop/wp")
+	if again := p.acknowledge("wp"); again {
+		t.Error("something is still waited for")
+	}
+}
+
+func TestOneThatIsSeenWithTheLabelFirstIsNeverReachedWithoutItsWaypoint(t *testing.T) {
+	for name, first := range map[string]string{
+		"its own label":   serviceWith("web", "istio.io/use-waypoint: wp"),
+		"its namespace's": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n" + serviceWith("web", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newBindingPlane(t, NewAssignments())
+			p.put(serviceWith("db", "")) // the first batch is not what it is about
+			p.put(first)
+			p.want("without a Gateway", "wp")
+			p.told("without a Gateway", "False WaypointIsNotReady", "its connections are refused until the waypoint is ready; label it istio.io/use-waypoint=none")
+			p.put(waypointOf("wp", "10.96.0.9"))
+			p.want("with a Gateway", "wp")
+			p.told("with a Gateway", "False WaypointIsNotReady", "has not acknowledged it yet; its connections are refused")
+			p.acknowledge("wp")
+			p.told("acknowledged", "True Accepted", "")
+			p.remove(model.GatewayKey("shop", "wp"), model.ServiceKey("shop", "wp"))
+			p.want("the Gateway is gone", "wp")
+			p.told("the Gateway is gone", "False WaypointIsNotReady", "is not there")
+		})
+	}
+}
+
+func TestOnlyTheOwnerOfTheLabelTakesAServiceFromBehindItsWaypoint(t *testing.T) {
+	const shop = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n"
+	for name, unbind := range map[string]string{
+		"none":            serviceWith("web", "istio.io/use-waypoint: none"),
+		"an empty label":  serviceWith("web", "istio.io/use-waypoint: ''"),
+		"no label at all": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n" + serviceWith("web", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newBindingPlane(t, NewAssignments())
+			p.put(shop + serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+			p.acknowledge("wp")
+			p.put(unbind)
+			p.want("unbound", "direct")
+			b := p.binding(webName)
+			if b == nil || !slices.Equal(b.Leaving, []string{"shop/wp"}) {
+				t.Fatalf("the waypoint does not keep the connections that it has: %v", b)
+			}
+			p.now = p.now.Add(leaveFor - time.Second)
+			p.acknowledge("wp")
+			if p.binding(webName) == nil {
+				t.Error("the Binding ends too early")
+			}
+			p.now = p.now.Add(time.Second)
+			if again := p.acknowledge("wp"); again || p.binding(webName) != nil {
+				t.Errorf("the Binding stays: %v", p.binding(webName))
+			}
+		})
+	}
+	t.Run("a waypoint that takes other traffic now", func(t *testing.T) {
+		p := newBindingPlane(t, NewAssignments())
+		p.put(shop + serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+		p.acknowledge("wp")
+		p.put(strings.Replace(waypointOf("wp", "10.96.0.9"), "name: wp, namespace: shop}", "name: wp, namespace: shop, labels: {istio.io/waypoint-for: workload}}", 1))
+		p.want("it takes workloads", "wp")
+		p.told("it takes workloads", "False UnsupportedTrafficType", "its connections are refused")
+		q := newBindingPlane(t, p.assignments)
+		q.Apply(p.everything())
+		q.want("after a restart", "wp")
+	})
+	t.Run("one that never was for it", func(t *testing.T) {
+		p := newBindingPlane(t, NewAssignments())
+		p.put(serviceWith("db", ""))
+		p.put(shop + serviceWith("web", ""))
+		p.want("without a Gateway", "wp")
+		p.put(strings.Replace(waypointOf("wp", "10.96.0.9"), "name: wp, namespace: shop}", "name: wp, namespace: shop, labels: {istio.io/waypoint-for: workload}}", 1))
+		p.want("its Gateway takes workloads", "direct")
+	})
+}
+
+// everything is what a source hands on at the start.
+func (p *bindingPlane) everything() (out []model.Change) {
+	for _, e := range p.store.Entries() {
+		out = append(out, model.Change{Key: e.Object.Key, Object: e.Object})
+	}
+	return out
+}
+
+func TestABindingMovesToAnotherWaypointWithoutAGap(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	const policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: web, namespace: shop}\nspec: {targetRefs: [{kind: Service, name: web}], rules: [{to: [{operation: {methods: [GET]}}]}]}\n---\n"
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10") + policy)
+	p.acknowledge("wp")
+	parents := func(of []*l7.Parent) (names []string) {
+		for _, parent := range of {
+			names = append(names, parent.Gateway)
+		}
+		return names
+	}
+	policies := func() []string {
+		var out []string
+		p.get(wirekind.RequestAuthorization, "shop/web", func(v any) { out = parents(v.(*l7.Authorization).Parents) })
+		return out
+	}
+	p.put(serviceWith("web", "istio.io/use-waypoint: next"))
+	p.want("asked for", "wp")
+	p.told("asked for", "False", "its connections go through waypoint shop/wp until the other one is ready")
+	both := []string{"shop/next", "shop/wp"}
+	if b := p.binding(webName); !slices.Equal(parents(b.GetParents()), both) || len(b.Leaving) > 0 || !slices.Equal(policies(), both) {
+		t.Errorf("%v, %v", b, policies())
+	}
+	p.acknowledge("next")
+	p.want("acknowledged", "next")
+	if b := p.binding(webName); !slices.Equal(parents(b.GetParents()), both) || !slices.Equal(b.GetLeaving(), []string{"shop/wp"}) || !slices.Equal(policies(), both) {
+		t.Errorf("the first one serves what it has without policy: %v, %v", b, policies())
+	}
+	p.now = p.now.Add(leaveFor)
+	p.acknowledge("next")
+	if b := p.binding(webName); !slices.Equal(parents(b.GetParents()), both[:1]) || !slices.Equal(policies(), both[:1]) {
+		t.Errorf("%v, %v", b, policies())
+	}
+}
+
+func TestAProxyThatLagsIsWaitedForAWhile(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	two := func() { p.Settle([]GatewayProxy{p.proxy("wp", p.log.Generation()), p.proxy("wp", 0)}) }
+	two()
+	p.want("one of two has acknowledged", "direct")
+	p.now = p.now.Add(lagFor - time.Millisecond)
+	two()
+	p.want("a while later", "direct")
+	p.now = p.now.Add(time.Millisecond)
+	two()
+	p.want("after the time for those that lag", "wp")
+}
+
+func TestARestartForgetsNoBindingAndMakesNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "assignments.json")
+	open := func() *Assignments {
+		a, err := LoadAssignments(path, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	p := newBindingPlane(t, open())
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	q := newBindingPlane(t, open())
+	q.Apply(p.everything())
+	q.want("a restart while it waits", "direct")
+	q.acknowledge("wp")
+	q.want("acknowledged after the restart", "wp")
+	r := newBindingPlane(t, open())
+	r.Apply(slices.DeleteFunc(q.everything(), func(ch model.Change) bool { return ch.Key.Kind == "Gateway" }))
+	r.want("a restart without the Gateway", "wp")
+	s := newBindingPlane(t, open())
+	s.Apply(q.everything())
+	s.want("a restart with it", "wp")
+	s.told("a restart with it", "True", "") // or each restart would write the status of every service
+	s.now = s.now.Add(assumeFor)
+	s.Settle(nil)
+	s.told("nobody has acknowledged it for long", "False WaypointIsNotReady", "its connections are refused")
+}
+
+func TestWhatCannotBeWrittenDownIsNotDone(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a, _ := LoadAssignments(filepath.Join(folder, "assignments.json"), time.Now())
+	p := newBindingPlane(t, a)
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	if again := p.acknowledge("wp"); !again {
+		t.Error("it is not tried again")
+	}
+	p.want("acknowledged and not written down", "direct")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.acknowledge("wp")
+	p.want("written down", "wp")
+}
+
+func TestAWaypointOfOthersIsReadyByItsObjects(t *testing.T) {
+	foreign := func(status string) string {
+		return "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: wp, namespace: shop}\nspec: {gatewayClassName: istio-waypoint, listeners: [{name: m, protocol: HBONE, port: 15008}]}\n" + status + "---\n"
+	}
+	programmed := func(value string) string {
+		return "status: {conditions: [{type: Programmed, status: \"" + value + "\", reason: Said, message: said, lastTransitionTime: \"2024-01-01T00:00:00Z\"}]}\n"
+	}
+	const found = "apiVersion: v1\nkind: Service\nmetadata: {name: wp, namespace: shop}\nspec: {clusterIP: 10.96.0.9, selector: {app: wp}, ports: [{port: 15008}]}\n---\n"
+	ready := strings.Replace(pod("shop", "wp-1", "10.0.0.9", "wp"), "podIP: 10.0.0.9", "podIP: 10.0.0.9, conditions: [{type: Ready, status: \"True\"}]", 1)
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "") + foreign(programmed("False")) + found)
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.Settle(nil)
+	p.want("not programmed, without pods", "direct")
+	p.told("not programmed", "False WaypointIsNotReady", "it needs the condition Programmed, an address, and a pod that is ready")
+	p.put(foreign(programmed("True")))
+	p.Settle(nil)
+	p.want("programmed, without pods", "direct")
+	p.put(pod("shop", "wp-1", "10.0.0.9", "wp"))
+	p.Settle(nil)
+	p.want("with a pod that is not ready", "direct")
+	p.put(ready)
+	p.Settle(nil)
+	p.want("with a pod that is ready", "wp")
+	p.told("ready", "True", "shop/wp: ready, not acknowledged")
+	p.remove(model.PodKey("shop", "wp-1"))
+	p.Settle(nil)
+	p.want("its pod is gone", "wp")
+}
+
+func TestACanaryGetsItsShareWhenItHasAcknowledged(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.acknowledge("wp")
+	p.put(strings.Replace(serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next"), "labels:", "annotations: {istio.io/use-waypoint-canary-weight: \"30\"}, labels:", 1))
+	if w := p.service(webName).WeightedWaypoints; len(w) > 0 {
+		t.Fatalf("before it has acknowledged: %v", w)
+	}
+	p.acknowledge("next")
+	if w := p.service(webName).WeightedWaypoints; len(w) != 2 || w[1].Weight != 30 {
+		t.Fatalf("after: %v", w)
+	}
+}
+
+func TestAWorkloadIsBoundLikeAService(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	way := func() *workload.GatewayAddress { return p.workload("shop", "web-1").GetWaypoint() }
+	all := strings.Replace(waypointOf("wp", "10.96.0.9"), "name: wp, namespace: shop}", "name: wp, namespace: shop, labels: {istio.io/waypoint-for: all}}", 1)
+	p.put(pod("shop", "web-1", "10.0.0.1", "web") + all)
+	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n")
+	if way() != nil {
+		t.Error("before it was acknowledged it is named")
+	}
+	p.acknowledge("wp")
+	if way() == nil {
+		t.Error("acknowledged, and not named")
+	}
+	p.put(pod("shop", "web-2", "10.0.0.2", "web"))
+	if p.workload("shop", "web-2").GetWaypoint() == nil {
+		t.Error("a pod that is born behind the waypoint is reached without it")
+	}
+	p.remove(model.GatewayKey("shop", "wp"))
+	if way() == nil {
+		t.Error("without the Gateway it is reached directly")
+	}
+	services := newBindingPlane(t, NewAssignments())
+	services.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n" + pod("shop", "web-1", "10.0.0.1", "web"))
+	if services.workload("shop", "web-1").GetWaypoint() != nil {
+		t.Error("a namespace's label is for services unless the Gateway says otherwise")
+	}
+}
+
+func TestControlPlanesMoveABindingTogether(t *testing.T) {
+	shared := &shelf{}
+	here, there := newBindingPlane(t, ShareAssignments(shared, 1<<20)), newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	both := func(text string) {
+		here.put(text)
+		there.put(text)
+	}
+	both(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	both(serviceWith("web", "istio.io/use-waypoint: wp"))
+	if _, ok := shared.waiting["Service shop/web"]; !ok {
+		t.Fatalf("it is not written down that it waits: %v", shared.waiting)
+	}
+	hear := func(p *bindingPlane) { p.AdoptWaiting(shared.waitingNow()) }
+	hear(here)
+	hear(there)
+	here.want("before", "direct")
+	there.want("before", "direct")
+	// The waypoint is connected to one of them.
+	there.acknowledge("wp")
+	there.want("acknowledged and not written down", "direct")
+	if err := there.Keep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	there.want("written down", "wp")
+	here.want("not heard of", "direct")
+	hear(here)
+	here.want("heard of", "wp")
+	// One that writes it down late, since it heard of the label last, is corrected.
+	late := newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	late.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	late.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	late.want("late", "direct")
+	hear(there)
+	if err := there.Keep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	hear(late)
+	late.want("corrected", "wp")
+	// Without the store nothing moves.
+	shared.err = context.DeadlineExceeded
+	both(serviceWith("web", "istio.io/use-waypoint: other") + waypointOf("other", "10.96.0.11"))
+	there.acknowledge("other")
+	there.want("the store is away", "wp")
+}
+
+func TestWhatDoesNotFitIsRefusedRatherThanReachedDirectly(t *testing.T) {
+	shared := &shelf{waiting: map[string]string{"Service other/" + strings.Repeat("x", MaxWaiting): ""}}
+	p := newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.want("no room", "wp")
+	p.told("no room", "False", "refused")
+}
+
+const captured = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-1, namespace: shop, labels: {app: web}, annotations: {ambient.istio.io/redirection: enabled}}\nspec: {nodeName: n1, serviceAccountName: web, containers: [{name: c}]}\nstatus: {podIP: 10.0.0.1}\n---\n"
+
+func selecting(labels string) string {
+	return "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, labels: {" + labels + "}}\nspec: {clusterIP: 10.96.0.1, selector: {app: web}, ports: [{port: 80}]}\n---\n"
+}
+
+func TestAServiceWhosePodsWouldRefuseTheWaypointIsNotBound(t *testing.T) {
+	clients := authorization("shop", "clients", `rules: [{from: [{source: {principals: ["cluster.local/ns/shop/sa/client"]}}]}]`)
+	for name, c := range map[string]struct{ policies, want string }{
+		"no policy":                  {"", ""},
+		"an ALLOW for clients":       {clients, "AuthorizationPolicy shop/clients does not allow those of the waypoint, whose identity is cluster.local/ns/shop/sa/wp, at pod shop/web-1; add {from: [{source: {principals: [\"cluster.local/ns/shop/sa/wp\"]}}]}"},
+		"and one for the waypoint":   {clients + authorization("shop", "waypoints", `selector: {matchLabels: {app: web}}, rules: [{from: [{source: {principals: ["cluster.local/ns/shop/sa/wp"]}}]}]`), ""},
+		"an ALLOW for its namespace": {authorization("shop", "inside", `rules: [{from: [{source: {namespaces: [shop]}}]}]`), ""},
+		"an ALLOW for other pods":    {authorization("shop", "db", `selector: {matchLabels: {app: db}}, rules: [{from: [{source: {namespaces: [other]}}]}]`), ""},
+		"an ALLOW for a port":        {authorization("shop", "port", `rules: [{to: [{operation: {ports: ["80"]}}]}]`), ""},
+		"an ALLOW of the whole mesh": {authorization("istio-system", "mesh", `rules: [{from: [{source: {namespaces: [other]}}]}]`), "istio-system/mesh does not allow"},
+		"an ALLOW without rules":     {authorization("shop", "nobody", ""), "shop/nobody does not allow"},
+		"a DENY for all of the mesh": {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {principals: ["*"]}}]}]`), "shop/deny denies those of the waypoint"},
+		"a DENY for an address":      {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {ipBlocks: ["192.0.2.0/24"]}}]}]`), ""},
+		"a DENY for others":          {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {notNamespaces: [shop]}}]}]`), ""},
+		"an ALLOW that is a dry run": {strings.Replace(clients, "namespace: shop}", "namespace: shop, annotations: {istio.io/dry-run: \"true\"}}", 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newBindingPlane(t, NewAssignments())
+			p.put(selecting("") + captured + waypointOf("wp", "10.96.0.9") + c.policies)
+			p.put(selecting("istio.io/use-waypoint: wp"))
+			p.acknowledge("wp")
+			if c.want == "" {
+				p.want("acknowledged", "wp")
+				return
+			}
+			p.want("acknowledged", "direct")
+			p.told("acknowledged", "False PolicyRefusesWaypoint", c.want)
+			for _, e := range p.store.Entries() {
+				if e.Object.Key.Kind == "AuthorizationPolicy" {
+					p.remove(e.Object.Key)
+				}
+			}
+			p.acknowledge("wp")
+			p.want("without the policy", "wp")
+		})
+	}
+}
+
+func TestASettingHasPodsAdmitTheirWaypoint(t *testing.T) {
+	m := readyMesh
+	m.AutoAllowWaypoints = true
+	p := &bindingPlane{plane: newPlaneOf(t, m, NewAssignments()), now: time.Unix(1_700_000_000, 0)}
+	p.ties.now = func() time.Time { return p.now }
+	policies := func() []string { return p.workload("shop", "web-1").AuthorizationPolicies }
+	p.put(selecting("") + captured + waypointOf("wp", "10.96.0.9") + authorization("shop", "clients", `rules: [{from: [{source: {principals: ["cluster.local/ns/shop/sa/client"]}}]}]`))
+	p.put(selecting("istio.io/use-waypoint: wp"))
+	if got := policies(); len(got) > 0 {
+		t.Errorf("before it is bound clients would be refused: %v", got)
+	}
+	p.acknowledge("wp")
+	p.want("acknowledged", "wp")
+	const name = "shop/lateen_allow_waypoint_wp"
+	if got := policies(); !slices.Equal(got, []string{name}) || p.log.Get(wirekind.Authorization, name) == nil {
+		t.Errorf("behind the waypoint: %v", got)
+	}
+	p.put(selecting("istio.io/use-waypoint: none"))
+	if got := policies(); len(got) > 0 {
+		t.Errorf("unbound: %v", got)
+	}
+	p.remove(model.GatewayKey("shop", "wp"))
+	if p.log.Get(wirekind.Authorization, name) != nil {
+		t.Error("the policy outlives its Gateway")
+	}
+}
