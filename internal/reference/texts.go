@@ -43,7 +43,38 @@ value are left out.
 
 `
 
-const processLogIntroduction = `## The programs' own logs
+const processLogIntroduction = `## The access log of a waypoint
+
+A waypoint writes a line for each request, and for each connection that it relays unread. MeshConfig says in which form:
+
+| MeshConfig | line |
+|---|---|
+| no ` + "`accessLogFile`" + ` | Lateen's own, with scope ` + "`access`" + ` and the message ` + "`request complete`" + ` |
+| ` + "`accessLogFile`" + ` | Istio's default text, or its default JSON object with ` + "`accessLogEncoding: JSON`" + ` |
+| ` + "`accessLogFile`" + ` and ` + "`accessLogFormat`" + ` | Envoy's format of this text or JSON object |
+
+Lines of Envoy's formats have no time, level or scope before them. ` + "`RUST_LOG=info,access=off`" + ` leaves them out, too.
+
+| operator | what |
+|---|---|
+| ` + "`%REQ(X?Y):Z%`" + `, ` + "`%REQ_WITHOUT_QUERY(X?Y):Z%`" + ` | a field of the canonical request, or of ` + "`:method`" + `, ` + "`:path`" + `, ` + "`:authority`" + `, ` + "`:scheme`" + `; the alternative Y; at most Z bytes |
+| ` + "`%RESP(X?Y):Z%`" + `, ` + "`%TRAILER(X?Y):Z%`" + ` | a field of an endpoint's answer or of its trailers. ` + "`x-envoy-upstream-service-time`" + ` is measured for the log alone |
+| ` + "`%START_TIME(format)%`" + ` | with strftime's conversions and Envoy's ` + "`%3f`" + `; UTC |
+| ` + "`%PROTOCOL%`" + `, ` + "`%UPSTREAM_PROTOCOL%`" + ` | ` + "`HTTP/1.1`" + `, ` + "`HTTP/2`" + ` |
+| ` + "`%RESPONSE_CODE%`" + `, ` + "`%RESPONSE_FLAGS%`" + `, ` + "`%RESPONSE_CODE_DETAILS%`" + `, ` + "`%GRPC_STATUS(form)%`" + `, ` + "`%GRPC_STATUS_NUMBER%`" + ` | Envoy's words: ` + "`URX,UF`" + `, ` + "`via_upstream`" + `. The details of a refusal name the policy |
+| ` + "`%CONNECTION_TERMINATION_DETAILS%`" + `, ` + "`%UPSTREAM_TRANSPORT_FAILURE_REASON%`" + ` | of connections that a policy refused; of endpoints that could not be reached |
+| ` + "`%BYTES_RECEIVED%`" + `, ` + "`%BYTES_SENT%`" + `, ` + "`%REQUEST_HEADERS_BYTES%`" + `, ` + "`%RESPONSE_HEADERS_BYTES%`" + `, ` + "`%RESPONSE_TRAILERS_BYTES%`" + ` | content, heads, trailers |
+| ` + "`%DURATION%`" + `, ` + "`%REQUEST_DURATION%`" + `, ` + "`%RESPONSE_DURATION%`" + `, ` + "`%RESPONSE_TX_DURATION%`" + ` | milliseconds |
+| ` + "`%UPSTREAM_HOST%`" + `, ` + "`%UPSTREAM_CLUSTER%`" + `, ` + "`%UPSTREAM_CLUSTER_RAW%`" + `, ` + "`%UPSTREAM_REQUEST_ATTEMPT_COUNT%`" + `, ` + "`%ROUTE_NAME%`" + ` | the application's address; Istio's names of the cluster and the route |
+| ` + "`%UPSTREAM_LOCAL_ADDRESS%`" + `, ` + "`%UPSTREAM_REMOTE_ADDRESS%`" + `, ` + "`%DOWNSTREAM_LOCAL_ADDRESS%`" + `, ` + "`%DOWNSTREAM_REMOTE_ADDRESS%`" + ` | with ` + "`_WITHOUT_PORT`" + ` behind them, ` + "`_PORT`" + ` in place of ` + "`_ADDRESS`" + `, and ` + "`DIRECT_`" + ` behind ` + "`DOWNSTREAM_`" + `. A stream of a tunnel has no local address of its own |
+| ` + "`%DOWNSTREAM_PEER_URI_SAN%`" + `, ` + "`%DOWNSTREAM_LOCAL_URI_SAN%`" + `, ` + "`%HOSTNAME%`" + ` | the proven SPIFFE identity of the client, the waypoint's own, and its pod |
+| ` + "`%REQUESTED_SERVER_NAME%`" + ` | always ` + "`-`" + ` |
+
+Another operator is ` + "`-`" + `; a condition of the ConfigMap and the waypoint's log name it. A missing value is ` + "`-`" + ` in text and ` + "`null`" + ` in JSON. Text
+has a backslash before quotes and backslashes. Control characters and bytes that are no UTF-8 are escaped in both, so that no peer can
+forge a line.
+
+## The programs' own logs
 
 Lines have a time, a level, a scope (with the node proxy: the part of it), a message for people, and fields. A message is a
 sentence and may change; fields keep their names. The node proxy writes text or JSON (` + "`LOG_FORMAT`" + `), the control plane and

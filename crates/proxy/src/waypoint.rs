@@ -6,7 +6,9 @@
 //! head to its end. `tcp` relays what is no HTTP. `state` is what all of them share on one worker, and `view` is the
 //! configuration in force.
 
+mod access_log;
 mod choose;
+mod connection_log;
 mod destination;
 mod detect;
 mod dial;
@@ -17,6 +19,7 @@ mod head;
 mod hop;
 mod http;
 mod local_reply;
+mod mesh;
 mod names;
 mod numbers;
 mod own;

@@ -46,7 +46,7 @@ pub fn rfc3339(time: SystemTime) -> String {
 
 /// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar. Years are counted from
 /// March, so that the leap day is a year's last.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // 0000-03-01 is 719,468 days before 1970-01-01.
     let days = days + 719_468;

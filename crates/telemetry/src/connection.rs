@@ -122,10 +122,15 @@ impl Connection {
 
     /// Counts the end and writes the access log.
     pub fn finish(mut self, outcome: Result<(), Failure>) {
-        self.close(outcome);
+        self.close(outcome, |entry| entry.log());
     }
 
-    fn close(&mut self, outcome: Result<(), Failure>) {
+    /// Counts the end. `log` writes the access log in this crate's place.
+    pub fn finish_with(mut self, outcome: Result<(), Failure>, log: impl FnOnce(&Entry<'_>)) {
+        self.close(outcome, log);
+    }
+
+    fn close(&mut self, outcome: Result<(), Failure>, log: impl FnOnce(&Entry<'_>)) {
         self.finished = true;
         let (flags, reason) = match outcome {
             Ok(()) => (ResponseFlags::None, None),
@@ -148,7 +153,7 @@ impl Connection {
             dry_run: self.dry_run.get().map(AsRef::as_ref),
             error: reason.as_deref(),
         };
-        entry.log();
+        log(&entry);
         if let Some(exporter) = self.metrics.exporter() {
             exporter.report(entry.report(SystemTime::now(), self.trace.as_deref().copied()));
         }
@@ -158,10 +163,11 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.finished {
-            self.close(Err(Failure {
+            let failure = Failure {
                 flags: ResponseFlags::ConnectionFailure,
                 reason: "connection closed due to connection drain".to_owned(),
-            }));
+            };
+            self.close(Err(failure), |entry| entry.log());
         }
     }
 }

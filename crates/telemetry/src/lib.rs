@@ -24,7 +24,7 @@ mod traffic;
 pub use access::{Entry, refused};
 pub use bounded::SeriesOptions;
 pub use claims::Claims;
-pub use clock::rfc3339;
+pub use clock::{civil, rfc3339};
 pub use connection::{Connection, Failure, Opening};
 pub use dns::{DnsLabels, DnsMetrics, DnsShed, OnDemandDnsLabels, known};
 pub use dropped::{DropError, Dropped};

@@ -81,6 +81,11 @@ pub fn init_to(
     init(format, levels)
 }
 
+/// Writes a line of another format, which ends with its line end, to the log's output.
+pub fn line(line: &[u8]) {
+    Sink::get().put(line);
+}
+
 /// Waits until what was logged so far is written.
 pub fn flush() {
     Sink::get().flush(Duration::from_secs(2));

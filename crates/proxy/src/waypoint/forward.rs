@@ -70,6 +70,7 @@ async fn upload(
                         Some(trailers) => above.finish_with(&trailers),
                         None => above.finish(),
                     };
+                    record.sent();
                     break;
                 }
                 Err(error) => return Broken::Client(error),
@@ -96,8 +97,9 @@ async fn answer(
         below.inform(&head).map_err(Broken::Client)?;
     };
     below.respond(&head, keys.client).map_err(Broken::Client)?;
-    record.answered(&head);
-    if head.opens_tunnel() {
+    let opens_tunnel = head.opens_tunnel();
+    record.answered(head);
+    if opens_tunnel {
         return Ok(true);
     }
     while let Some(bytes) = above.data().await.map_err(Broken::Upstream)? {
@@ -106,8 +108,9 @@ async fn answer(
     }
     match above.trailers() {
         Some(trailers) => {
-            record.trailers(&trailers);
-            below.finish_with(&trailers)
+            let finished = below.finish_with(&trailers);
+            record.trailers(trailers);
+            finished
         }
         None => below.finish(),
     }

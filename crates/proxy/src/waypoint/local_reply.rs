@@ -6,7 +6,15 @@ use lateen_http::{Canonical, FieldName, FieldValue, Known, Length, Status};
 
 use super::head;
 
-/// Answers a request. `head` is its head, as far as there is one.
+/// The content of an answer to a request. `head` is its head, as far as there is one. A call of gRPC has its text in a field.
+pub(super) fn content(head: Option<&Canonical>, text: &'static str) -> &'static str {
+    match head.is_some_and(|head| head::is_grpc(head) || head::is_head(head)) {
+        true => "",
+        false => text,
+    }
+}
+
+/// Answers a request.
 ///
 /// # Errors
 /// The client has left, or has been answered.
@@ -30,9 +38,8 @@ pub(super) async fn reply(
     }
     let fields = [field(Known::ContentType, Bytes::from_static(b"text/plain"))];
     below.reply(status, &fields, Length::Known(text.len() as u64))?;
-    if !head.is_some_and(head::is_head) {
-        below.send(Bytes::from_static(text.as_bytes())).await?;
-    }
+    let content = content(head, text);
+    below.send(Bytes::from_static(content.as_bytes())).await?;
     below.finish()
 }
 

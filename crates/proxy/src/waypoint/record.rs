@@ -1,5 +1,8 @@
 //! The record of one request from its head to its end: counters with Istio's names, and a line of the access log.
 
+pub(super) mod values;
+
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,6 +16,7 @@ use lateen_telemetry::{
 };
 use lateen_types::NamespacedName;
 
+use super::access_log::LogFormat;
 use super::endpoint::Endpoint;
 use super::grpc::{self, MessageCounter};
 use super::head;
@@ -30,16 +34,43 @@ pub(super) struct Record {
     flags: Cell<RequestFlags>,
     /// The answer's head was sent.
     answered: Cell<Option<Duration>>,
+    /// The request was given to the endpoint as a whole.
+    sent: Cell<Option<Duration>>,
     /// The request was given to this many connections.
     attempts: Cell<u32>,
     /// Content of the request was taken from the client.
     is_begun: Cell<bool>,
-    request_bytes: Cell<u64>,
-    response_bytes: Cell<u64>,
+    request: Weight,
+    response: Weight,
     grpc: Cell<Option<Grpc>>,
     grpc_status: Cell<Option<u32>>,
     /// Why the request was not served, and the policy that decided.
     reason: RefCell<Option<(String, Option<NamespacedName>)>>,
+    /// The format of the line; `None`: Lateen's own.
+    format: Option<Arc<LogFormat>>,
+    /// Envoy's word for how the answer came about.
+    details: RefCell<Cow<'static, str>>,
+    /// Why the last connection to an endpoint could not be opened.
+    transport_failure: RefCell<Option<String>>,
+    /// The answer, as far as the format reads it.
+    answer: OnceCell<ResponseHead>,
+    /// The answer is an endpoint's.
+    is_served: Cell<bool>,
+    trailers: OnceCell<Trailers>,
+}
+
+/// Bytes of a message.
+#[derive(Debug, Default)]
+struct Weight {
+    head: Cell<u64>,
+    content: Cell<u64>,
+    trailers: Cell<u64>,
+}
+
+impl Weight {
+    fn total(&self) -> u64 {
+        self.head.get() + self.content.get() + self.trailers.get()
+    }
 }
 
 /// The endpoint of the last attempt.
@@ -47,6 +78,10 @@ struct Served {
     upstream: Rc<Upstream>,
     workload: Option<Arc<Workload>>,
     address: SocketAddr,
+    /// Our own end of a connection in plain text.
+    local: Cell<Option<SocketAddr>>,
+    /// When the attempt began.
+    begun: Duration,
 }
 
 /// Messages of a call in both directions.
@@ -59,6 +94,7 @@ struct Grpc {
 impl Record {
     /// The record of a request that begins now.
     pub(super) fn new(session: &Rc<Session>) -> Self {
+        let format = session.waypoint.log_format();
         Self {
             session: Rc::clone(session),
             start: Instant::now(),
@@ -67,13 +103,20 @@ impl Record {
             status: Cell::new(0),
             flags: Cell::new(RequestFlags::DownstreamConnectionTermination),
             answered: Cell::new(None),
+            sent: Cell::new(None),
             attempts: Cell::new(0),
             is_begun: Cell::new(false),
-            request_bytes: Cell::new(0),
-            response_bytes: Cell::new(0),
+            request: Weight::default(),
+            response: Weight::default(),
             grpc: Cell::new(None),
             grpc_status: Cell::new(None),
             reason: RefCell::new(None),
+            format,
+            details: RefCell::new(Cow::Borrowed(LEFT)),
+            transport_failure: RefCell::new(None),
+            answer: OnceCell::new(),
+            is_served: Cell::new(false),
+            trailers: OnceCell::new(),
         }
     }
 
@@ -83,11 +126,8 @@ impl Record {
             Canonical::Request(head) => head.method().as_bytes().len() + head.path().target().len(),
             Canonical::Connect(_) => "CONNECT".len(),
         };
-        add(
-            &self.request_bytes,
-            line + head::authority(&head).as_bytes().len(),
-        );
-        add(&self.request_bytes, weight(head::fields(&head)));
+        let line = line + head::authority(&head).as_bytes().len();
+        add(&self.request.head, line + weight(head::fields(&head)));
         if head::is_grpc(&head) {
             self.grpc.set(Some(Grpc::default()));
         }
@@ -106,7 +146,28 @@ impl Record {
             upstream: Rc::clone(upstream),
             workload: endpoint.workload.clone(),
             address: endpoint.hop.application(),
+            local: Cell::new(None),
+            begun: self.start.elapsed(),
         }));
+        self.sent.set(None);
+        self.transport_failure.replace(None);
+    }
+
+    /// Notes the connection of the last attempt.
+    pub(super) fn connected(&self, local: Option<SocketAddr>) {
+        if let Some(served) = &*self.served.borrow() {
+            served.local.set(local);
+        }
+    }
+
+    /// Notes that the last attempt found no connection.
+    pub(super) fn unconnected(&self, reason: String) {
+        self.transport_failure.replace(Some(reason));
+    }
+
+    /// Notes that the endpoint was given the whole request.
+    pub(super) fn sent(&self) {
+        self.sent.set(Some(self.start.elapsed()));
     }
 
     /// Connections that the request was given to, or that could not be opened.
@@ -117,7 +178,7 @@ impl Record {
     /// Notes content of the request.
     pub(super) fn uploaded(&self, bytes: &[u8]) {
         self.is_begun.set(true);
-        add(&self.request_bytes, bytes.len());
+        add(&self.request.content, bytes.len());
         if let Some(mut grpc) = self.grpc.get() {
             grpc.request.feed(bytes);
             self.grpc.set(Some(grpc));
@@ -130,14 +191,28 @@ impl Record {
     }
 
     /// Notes the head of an upstream's final answer.
-    pub(super) fn answered(&self, head: &ResponseHead) {
+    pub(super) fn answered(&self, head: ResponseHead) {
         self.answered_with(head.status().code());
-        add(&self.response_bytes, weight(head.fields()));
+        self.is_served.set(true);
+        add(&self.response.head, weight(head.fields()));
         self.note_grpc_status(head.fields());
+        if self
+            .format
+            .as_ref()
+            .is_some_and(|format| format.reads_answer())
+        {
+            // There is one final answer.
+            let _ = self.answer.set(head);
+        }
     }
 
-    /// Notes the status of an answer.
-    pub(super) fn answered_with(&self, status: u16) {
+    /// Notes an answer of our own, and the length of its content.
+    pub(super) fn replied(&self, status: u16, content: usize) {
+        self.answered_with(status);
+        add(&self.response.content, content);
+    }
+
+    fn answered_with(&self, status: u16) {
         self.status.set(status);
         self.answered.set(Some(self.start.elapsed()));
     }
@@ -149,7 +224,7 @@ impl Record {
 
     /// Notes content of the answer.
     pub(super) fn downloaded(&self, bytes: &[u8]) {
-        add(&self.response_bytes, bytes.len());
+        add(&self.response.content, bytes.len());
         if let Some(mut grpc) = self.grpc.get() {
             grpc.response.feed(bytes);
             self.grpc.set(Some(grpc));
@@ -158,14 +233,22 @@ impl Record {
 
     /// Notes bytes of a tunnel in both directions.
     pub(super) fn relayed(&self, up: usize, down: usize) {
-        add(&self.request_bytes, up);
-        add(&self.response_bytes, down);
+        add(&self.request.content, up);
+        add(&self.response.content, down);
     }
 
     /// Notes the trailers of the answer.
-    pub(super) fn trailers(&self, trailers: &Trailers) {
-        add(&self.response_bytes, weight(trailers.fields()));
+    pub(super) fn trailers(&self, trailers: Trailers) {
+        add(&self.response.trailers, weight(trailers.fields()));
         self.note_grpc_status(trailers.fields());
+        if self
+            .format
+            .as_ref()
+            .is_some_and(|format| format.reads_trailers())
+        {
+            // A message has them once.
+            let _ = self.trailers.set(trailers);
+        }
     }
 
     fn note_grpc_status(&self, fields: &Fields) {
@@ -178,17 +261,36 @@ impl Record {
     /// Notes that the answer is complete.
     pub(super) fn complete(&self) {
         self.flags.set(RequestFlags::None);
+        self.details.replace(Cow::Borrowed("via_upstream"));
     }
 
-    /// Notes why the request was not served, or not to its end.
-    pub(super) fn fail(&self, flags: RequestFlags, reason: String) {
+    /// Notes why the request was not served, or not to its end. `details` is Envoy's word for it.
+    pub(super) fn fail(
+        &self,
+        flags: RequestFlags,
+        details: impl Into<Cow<'static, str>>,
+        reason: String,
+    ) {
         self.flags.set(flags);
+        self.details.replace(details.into());
         self.reason.replace(Some((reason, None)));
     }
 
+    /// Notes that the client has left.
+    pub(super) fn left(&self, reason: String) {
+        let flags = RequestFlags::DownstreamConnectionTermination;
+        self.fail(flags, LEFT, reason);
+    }
+
     /// Notes the refusal of a policy.
-    pub(super) fn deny(&self, policy: Option<NamespacedName>, reason: String) {
+    pub(super) fn deny(
+        &self,
+        policy: Option<NamespacedName>,
+        details: impl Into<Cow<'static, str>>,
+        reason: String,
+    ) {
         self.flags.set(RequestFlags::None);
+        self.details.replace(details.into());
         self.reason.replace(Some((reason, policy)));
     }
 
@@ -233,8 +335,8 @@ impl Record {
             grpc_status: grpc.and(self.grpc_status.get()).map(GrpcStatus::new),
             flags: self.flags.get(),
             duration,
-            request_bytes: self.request_bytes.get(),
-            response_bytes: self.response_bytes.get(),
+            request_bytes: self.request.total(),
+            response_bytes: self.response.total(),
             request_messages: messages.request.messages(),
             response_messages: messages.response.messages(),
         });
@@ -244,6 +346,9 @@ impl Record {
     fn log(&self, duration: Duration) {
         if !tracing::event_enabled!(target: "access", tracing::Level::INFO) {
             return;
+        }
+        if let Some(format) = &self.format {
+            return lateen_telemetry::log::line(&format.line(self));
         }
         let session = &self.session;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -288,8 +393,8 @@ impl Record {
                 grpc_status = self.grpc_status.get(),
                 policy = policy.map(tracing::field::display),
                 attempts = self.attempts.get(),
-                bytes_recv = self.request_bytes.get(),
-                bytes_sent = self.response_bytes.get(),
+                bytes_recv = self.request.total(),
+                bytes_sent = self.response.total(),
                 duration = %format_args!("{}us", duration.as_micros()),
                 first_byte = self.answered.get().map(|first| tracing::field::display(format!("{}us", first.as_micros()))),
                 error = reason,
@@ -306,6 +411,9 @@ impl Drop for Record {
         self.log(duration);
     }
 }
+
+/// Envoy's word for a client that has left.
+const LEFT: &str = "downstream_remote_disconnect";
 
 fn request_id(head: &RequestHead) -> Option<&[u8]> {
     head.fields().get(Known::XRequestId)

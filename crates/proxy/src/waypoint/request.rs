@@ -1,5 +1,6 @@
 //! One request: make it canonical, judge it, choose an endpoint, send it, answer it, tell of it.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::rc::Rc;
 
@@ -9,13 +10,14 @@ use lateen_exchange::{ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, FieldValue, FramedRequest, Status, Version, WebSocketKey};
 use lateen_telemetry::RequestFlags;
+use lateen_types::NamespacedName;
 
 use super::choose::{NoEndpoint, Tried, choose};
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
 use super::forward::{Broken, Keys, forward};
 use super::head;
-use super::local_reply::reply;
+use super::local_reply;
 use super::policy::Verdict;
 use super::record::Record;
 use super::session::Session;
@@ -26,6 +28,7 @@ use super::upstream::{Lease, UpstreamError};
 const ATTEMPTS: u32 = 3;
 
 /// An answer of our own.
+#[derive(Clone, Copy)]
 struct Answer {
     status: Status,
     text: &'static str,
@@ -63,14 +66,28 @@ const INVALID: Answer = Answer {
     text: "upstream connect error or disconnect/reset before headers. reset reason: protocol error",
 };
 
+// Envoy's words for what became of a request.
+const NO_HEALTHY: &str = "no_healthy_upstream";
+const PROTOCOL_ERROR: &str = "protocol_error";
+const TERMINATION: &str = "connection_termination";
+
+/// A failure that is answered, unless another attempt comes to more.
+struct Failed {
+    answer: Answer,
+    flags: RequestFlags,
+    /// Envoy's word for it.
+    details: Cow<'static, str>,
+    reason: String,
+}
+
 /// How an attempt ended.
 enum Outcome {
     /// The exchange is over, well or not.
     Over,
     /// The request may be given to another connection; otherwise this is the answer.
-    Again(Answer, RequestFlags, String),
+    Again(Failed),
     /// This is the answer.
-    Fail(Answer, RequestFlags, String),
+    Fail(Failed),
 }
 
 /// Serves a request to its end.
@@ -86,15 +103,15 @@ pub(super) async fn serve(session: Rc<Session>, request: FramedRequest, below: s
 async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Result<(), Answer> {
     let Some(view) = session.waypoint.view().await else {
         let reason = "the control plane has sent no configuration".to_owned();
-        record.fail(RequestFlags::NoHealthyUpstream, reason);
+        record.fail(RequestFlags::NoHealthyUpstream, NO_HEALTHY, reason);
         return Err(NO_UPSTREAM);
     };
     let mut id = || request_id(session);
-    let head = match request.canonical(&view.rules, &session.downstream, &mut id) {
+    let head = match request.canonical(&view.mesh.rules, &session.downstream, &mut id) {
         Ok(head) => record.head(head),
         Err(refusal) => {
             let flags = RequestFlags::DownstreamProtocolError;
-            record.fail(flags, refusal.to_string());
+            record.fail(flags, "http.invalid_request_head", refusal.to_string());
             return Err(Answer {
                 status: refusal.status(),
                 text: "",
@@ -105,14 +122,26 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
     match session.judge.request(rules, &session.peer_facts(), head) {
         Verdict::Admitted => Ok(()),
         Verdict::Denied { policy, reason } => {
-            record.deny(policy, reason);
+            let details = denied(policy.as_ref());
+            record.deny(policy, details, reason);
             Err(DENIED)
         }
         Verdict::TokenRefused => {
             let reason = "the request carries a token, and tokens are not verified yet: a RequestAuthentication refuses all";
-            record.deny(None, reason.to_owned());
+            let details = "jwt_authn_access_denied{Jwt_verification_fails}";
+            record.deny(None, details, reason.to_owned());
             Err(UNAUTHENTICATED)
         }
+    }
+}
+
+/// Envoy's word for a refusal by its RBAC filter, in which Istio names the policy.
+fn denied(policy: Option<&NamespacedName>) -> String {
+    match policy {
+        Some(NamespacedName { namespace, name }) => {
+            format!("rbac_access_denied_matched_policy[ns[{namespace}]-policy[{name}]]")
+        }
+        None => "rbac_access_denied_matched_policy[none]".to_owned(),
     }
 }
 
@@ -125,8 +154,8 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut tried = Tried::default();
     let mut below = Some(below);
     // The failure of the last attempt, should there be no other.
-    let mut last: Option<(Answer, RequestFlags, String)> = None;
-    let (answer, flags, reason) = loop {
+    let mut last: Option<Failed> = None;
+    let failed = loop {
         let endpoint = match endpoint(session, &tried, protocol).await {
             Ok(endpoint) => endpoint,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
@@ -139,18 +168,25 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
         };
         match attempt.run(&mut below, endpoint, &mut tried).await {
             Outcome::Over => return,
-            Outcome::Fail(answer, flags, reason) => break (answer, flags, reason),
-            Outcome::Again(answer, flags, reason) => {
+            Outcome::Fail(failed) => break failed,
+            Outcome::Again(mut failed) => {
                 if record.attempts() >= ATTEMPTS {
-                    let flags = RequestFlags::UpstreamRetryLimitExceeded;
-                    break (answer, flags, reason);
+                    failed.flags = failed.flags.exhausted();
+                    break failed;
                 }
+                let reason = &failed.reason;
                 tracing::debug!(%reason, "giving a request to another connection");
-                last = Some((answer, flags, reason));
+                last = Some(failed);
             }
         }
     };
-    record.fail(flags, reason);
+    let Failed {
+        answer,
+        flags,
+        details,
+        reason,
+    } = failed;
+    record.fail(flags, details, reason);
     if let Some(below) = &below {
         give(below, record, answer).await;
     }
@@ -167,12 +203,17 @@ async fn endpoint(
     choose(session, &view, tried, Some(protocol)).await
 }
 
-fn nowhere(why: &NoEndpoint) -> (Answer, RequestFlags, String) {
-    let flags = match why {
-        NoEndpoint::Gone(_) => RequestFlags::NoRoute,
-        _ => RequestFlags::NoHealthyUpstream,
+fn nowhere(why: &NoEndpoint) -> Failed {
+    let (flags, details) = match why {
+        NoEndpoint::Gone(_) => (RequestFlags::NoRoute, "route_not_found"),
+        _ => (RequestFlags::NoHealthyUpstream, NO_HEALTHY),
     };
-    (NO_UPSTREAM, flags, why.to_string())
+    Failed {
+        answer: NO_UPSTREAM,
+        flags,
+        details: details.into(),
+        reason: why.to_string(),
+    }
 }
 
 /// One attempt at a request.
@@ -219,9 +260,10 @@ impl Attempt<'_> {
             Ok(lease) => lease,
             Err(error) => {
                 tried.add(&endpoint);
-                return unopened(&error);
+                return unopened(record, &error);
             }
         };
+        record.connected(lease.local());
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {
             Ok(above) => above,
@@ -251,6 +293,7 @@ impl Attempt<'_> {
                 let failure = Failure {
                     answer: INVALID,
                     flags: RequestFlags::UpstreamProtocolError,
+                    word: PROTOCOL_ERROR,
                     reason: format!("the endpoint's answer is invalid: {refusal}"),
                     code: Code::INTERNAL_ERROR,
                     may_repeat: false,
@@ -272,6 +315,8 @@ impl Attempt<'_> {
 struct Failure {
     answer: Answer,
     flags: RequestFlags,
+    /// Envoy's word for the reset.
+    word: &'static str,
     reason: String,
     /// The code for a client that was answered in part.
     code: Code,
@@ -303,6 +348,11 @@ impl Failure {
                 _ => DISCONNECTED,
             },
             flags,
+            word: match flags {
+                RequestFlags::UpstreamProtocolError => PROTOCOL_ERROR,
+                RequestFlags::UpstreamRemoteReset => "remote_reset",
+                _ => TERMINATION,
+            },
             reason: error.to_string(),
             code,
             may_repeat: error.is_unprocessed() || was_lost,
@@ -316,43 +366,75 @@ fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outco
     let Failure {
         answer,
         flags,
+        word,
         reason,
         code,
         may_repeat,
     } = failure;
     if record.is_answered() {
-        record.fail(flags, reason);
+        let details = format!("upstream_reset_after_response_started{{{word}}}");
+        record.fail(flags, details, reason);
         client.reset(code);
         return Outcome::Over;
     }
+    let failed = Failed {
+        answer,
+        flags,
+        details: before_answer(word),
+        reason,
+    };
     match may_repeat && !record.is_begun() {
-        true => Outcome::Again(answer, flags, reason),
-        false => Outcome::Fail(answer, flags, reason),
+        true => Outcome::Again(failed),
+        false => Outcome::Fail(failed),
     }
+}
+
+/// Envoy's words for an attempt that was reset before its answer.
+fn before_answer(word: &str) -> Cow<'static, str> {
+    format!("upstream_reset_before_response_started{{{word}}}").into()
 }
 
 /// The client has left.
 fn left(record: &Record, error: &Error) -> Outcome {
-    let flags = RequestFlags::DownstreamConnectionTermination;
-    record.fail(flags, error.to_string());
+    record.left(error.to_string());
     Outcome::Over
 }
 
 /// There is no connection to the endpoint.
-fn unopened(error: &UpstreamError) -> Outcome {
-    let flags = RequestFlags::UpstreamConnectionFailure;
+fn unopened(record: &Record, error: &UpstreamError) -> Outcome {
+    let transport = error.transport();
+    let word = match error {
+        UpstreamError::Timeout(_) => "connection_timeout".to_owned(),
+        _ => format!("remote_connection_failure|{}", transport.replace(' ', "_")),
+    };
+    record.unconnected(transport);
+    let failed = Failed {
+        answer: NOT_CONNECTED,
+        flags: RequestFlags::UpstreamConnectionFailure,
+        details: before_answer(&word),
+        reason: error.to_string(),
+    };
     match error.blames_endpoint() {
-        true => Outcome::Again(NOT_CONNECTED, flags, error.to_string()),
-        false => Outcome::Fail(NOT_CONNECTED, flags, error.to_string()),
+        true => Outcome::Again(failed),
+        false => Outcome::Fail(failed),
     }
 }
 
 /// The connection did not take the request; nothing was sent.
 fn refused(error: &Error) -> Outcome {
-    let flags = RequestFlags::UpstreamConnectionFailure;
-    match error.is_unprocessed() {
-        true => Outcome::Again(NOT_CONNECTED, flags, error.to_string()),
-        false => Outcome::Fail(INVALID, flags, error.to_string()),
+    let is_unprocessed = error.is_unprocessed();
+    let failed = Failed {
+        answer: match is_unprocessed {
+            true => NOT_CONNECTED,
+            false => INVALID,
+        },
+        flags: RequestFlags::UpstreamConnectionFailure,
+        details: before_answer("remote_connection_failure"),
+        reason: error.to_string(),
+    };
+    match is_unprocessed {
+        true => Outcome::Again(failed),
+        false => Outcome::Fail(failed),
     }
 }
 
@@ -365,22 +447,27 @@ async fn switch(
 ) {
     let (Ok(client), Ok(above)) = (client.into_tunnel(), above.into_tunnel()) else {
         let reason = "the connection ended with the answer that opens a tunnel".to_owned();
-        return record.fail(RequestFlags::UpstreamConnectionTermination, reason);
+        return terminated(record, reason);
     };
     let relaying = switched::relay(client, above, |up, down| record.relayed(up, down));
     match lease.drive(relaying).await {
         Ok(()) => record.complete(),
-        Err(error) => record.fail(
-            RequestFlags::UpstreamConnectionTermination,
-            error.to_string(),
-        ),
+        Err(error) => terminated(record, error.to_string()),
     }
+}
+
+/// The connection to the endpoint ended behind its answer.
+fn terminated(record: &Record, reason: String) {
+    let details = format!("upstream_reset_after_response_started{{{TERMINATION}}}");
+    record.fail(RequestFlags::UpstreamConnectionTermination, details, reason);
 }
 
 /// Answers the request ourselves.
 async fn give(below: &server::Exchange, record: &Record, answer: Answer) {
-    record.answered_with(answer.status.code());
-    if let Err(error) = reply(below, record.noted(), answer.status, answer.text).await {
+    let Answer { status, text } = answer;
+    let head = record.noted();
+    record.replied(status.code(), local_reply::content(head, text).len());
+    if let Err(error) = local_reply::reply(below, head, status, text).await {
         tracing::debug!(%error, "a client left before its answer");
     }
 }

@@ -68,7 +68,8 @@ impl Role for Waypoint {
         };
         let view = {
             let before = self.view.borrow();
-            View::of(snapshot, &self.own, before.as_deref())
+            let tells = self.worker.index() == 0;
+            View::of(snapshot, &self.own, before.as_deref(), tells)
         };
         if let Some(view) = view {
             self.view.replace(Some(Rc::new(view)));

@@ -15,6 +15,7 @@ use lateen_tls::Revocations;
 use lateen_types::Strng;
 use tokio::sync::Notify;
 
+use super::access_log::LogFormat;
 use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
@@ -183,6 +184,12 @@ impl Waypoint {
     pub(super) async fn view(&self) -> Option<Rc<View>> {
         let look = |_| self.view.borrow().clone();
         self.worker.find(self.timeouts.workload, look).await
+    }
+
+    /// The format of the access log; `None`: Lateen's own lines.
+    pub(super) fn log_format(&self) -> Option<Arc<LogFormat>> {
+        let view = self.view.borrow();
+        view.as_ref().and_then(|view| view.mesh.log.clone())
     }
 
     /// Ends everything that is left.

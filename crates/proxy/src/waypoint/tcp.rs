@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use lateen_types::Strng;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::choose::{Tried, choose};
+use super::connection_log;
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
 use super::policy::{Judge, Verdict};
@@ -27,6 +29,7 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Server {
     session: Rc<Session>,
     wire: Wire,
+    endpoint: SocketAddr,
     connection: Connection,
     /// What the server said before its client did.
     greeting: Bytes,
@@ -102,6 +105,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                 return Ok(Server {
                     session: Rc::clone(session),
                     wire,
+                    endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
                     greeting: Bytes::new(),
                 });
@@ -165,7 +169,8 @@ fn opening(session: &Session, endpoint: Option<&Endpoint>, start: Instant) -> Op
 /// Counts and logs a connection that reaches no endpoint.
 fn refuse(session: &Session, failure: Failure) {
     let opening = opening(session, None, Instant::now());
-    Connection::open(&session.waypoint.metrics, opening).finish(Err(failure));
+    let connection = Connection::open(&session.waypoint.metrics, opening);
+    connection_log::finish(session, connection, None, Err(failure));
 }
 
 impl Server {
@@ -197,40 +202,38 @@ impl Server {
 
     /// Relays until both sides have ended.
     pub(super) async fn relay(self, mut stream: Stream) {
+        if !self.greeting.is_empty() {
+            self.connection.add_sent(self.greeting.len() as u64);
+            if let Err(error) = stream.write_all(&self.greeting).await {
+                return self.end(ResponseFlags::ConnectionFailure, error.to_string());
+            }
+        }
         let Self {
             session,
             wire,
+            endpoint,
             connection,
-            greeting,
+            ..
         } = self;
-        if !greeting.is_empty() {
-            connection.add_sent(greeting.len() as u64);
-            if let Err(error) = stream.write_all(&greeting).await {
-                return finish(
-                    connection,
-                    ResponseFlags::ConnectionFailure,
-                    error.to_string(),
-                );
-            }
-        }
-        match wire {
+        let (connection, ended) = match wire {
             Wire::Tunnel(server) => run(&session, stream, server, connection).await,
             Wire::Plain(server) => run(&session, stream, Socket::from(server), connection).await,
-        }
+        };
+        connection_log::finish(&session, connection, Some(endpoint), ended);
     }
 
     /// Ends a connection that was never used.
     pub(super) fn leave(self) {
-        self.connection.finish(Ok(()));
+        self.finish(Ok(()));
     }
 
     fn end(self, flags: ResponseFlags, reason: String) {
-        finish(self.connection, flags, reason);
+        self.finish(Err(Failure { flags, reason }));
     }
-}
 
-fn finish(connection: Connection, flags: ResponseFlags, reason: String) {
-    connection.finish(Err(Failure { flags, reason }));
+    fn finish(self, outcome: Result<(), Failure>) {
+        connection_log::finish(&self.session, self.connection, Some(self.endpoint), outcome);
+    }
 }
 
 /// Counts a relay's bytes.
@@ -246,12 +249,13 @@ impl Meter for Counted {
     }
 }
 
+/// Relays until both sides have ended, or something ends them.
 async fn run<A: Duplex, B: Duplex>(
     session: &Session,
     client: A,
     server: B,
     connection: Connection,
-) {
+) -> (Connection, Result<(), Failure>) {
     let waypoint = &session.waypoint;
     let mut relay = Relay::new(client, server, Counted(connection)).limited(waypoint.limits);
     let ended = tokio::select! {
@@ -263,19 +267,18 @@ async fn run<A: Duplex, B: Duplex>(
         relay.abort();
     }
     let Counted(connection) = relay.into_meter();
-    match ended {
+    let failed = |reason| {
+        Err(Failure {
+            flags: ResponseFlags::ConnectionFailure,
+            reason,
+        })
+    };
+    let ended = match ended {
         Some(outcome) => match outcome.error {
-            None => connection.finish(Ok(())),
-            Some(error) => finish(
-                connection,
-                ResponseFlags::ConnectionFailure,
-                error.to_string(),
-            ),
+            None => Ok(()),
+            Some(error) => failed(error.to_string()),
         },
-        None => finish(
-            connection,
-            ResponseFlags::ConnectionFailure,
-            "connection closed due to connection drain".to_owned(),
-        ),
-    }
+        None => failed("connection closed due to connection drain".to_owned()),
+    };
+    (connection, ended)
 }

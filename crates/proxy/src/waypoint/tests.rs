@@ -1,5 +1,6 @@
 //! The waypoint role with everything real: workers, sockets, TLS and tunnels, on loopback addresses of each test's own.
 
+mod access_log;
 mod application;
 mod connections;
 mod messages;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lateen_config::l7::{PathNormalization, RequestRules};
+use lateen_config::l7::RequestRules;
 use lateen_config::{ServiceKey, Snapshot, Workload};
-use lateen_http::{PathLevel, PathRules, Rules, Trust};
 
+use super::mesh::Mesh;
 use super::own::Own;
 
 /// One generation of the configuration.
@@ -13,48 +13,39 @@ pub(super) struct View {
     pub(super) snapshot: Arc<Snapshot>,
     /// The proxy's own workload: routes begin there.
     pub(super) own: Arc<Workload>,
-    /// The rules for heads of requests.
-    pub(super) rules: Rules,
+    /// The settings of the Gateway and of the mesh.
+    pub(super) mesh: Arc<Mesh>,
 }
 
 impl View {
     /// The view of a snapshot; `before` is the one that it replaces. `None` if the control plane has not named the Gateway or
     /// the proxy's own workload yet: without the one nobody says how paths are compared, and without the other no route has a
-    /// beginning. A workload that is named no longer, since its pod ends, stays until the process does.
-    pub(super) fn of(snapshot: Arc<Snapshot>, own: &Own, before: Option<&Self>) -> Option<Self> {
+    /// beginning. A workload that is named no longer, since its pod ends, stays until the process does. `tells` has this worker
+    /// log what of the settings is not followed.
+    pub(super) fn of(
+        snapshot: Arc<Snapshot>,
+        own: &Own,
+        before: Option<&Self>,
+        tells: bool,
+    ) -> Option<Self> {
         let account = own.identity.service_account();
         let named = snapshot.workload_of_pod(own.identity.namespace(), &own.pod, account);
         let workload = named.or(before.map(|before| &before.own))?;
-        let gateway = snapshot.gateway(&own.gateway);
-        let level = match gateway {
-            Some(gateway) => level(gateway.settings.path_normalization),
+        let known = before.map(|before| &before.mesh);
+        let mesh = match snapshot.gateway(&own.gateway) {
+            Some(gateway) => Mesh::of(gateway, known, tells),
             // The Gateway goes before its proxies do.
-            None => before?.rules.path.level,
+            None => Arc::clone(known?),
         };
         Some(Self {
             own: Arc::clone(workload),
-            rules: Rules {
-                path: PathRules {
-                    level,
-                    ..PathRules::default()
-                },
-                trust: Trust::waypoint(),
-            },
+            mesh,
             snapshot,
         })
     }
 
     /// The rules of requests for a service, or for a workload.
-    pub(super) fn request_rules(&self, service: Option<&ServiceKey>) -> &RequestRules {
+    pub(super) fn request_rules(&self, service: Option<&ServiceKey>) -> &Arc<RequestRules> {
         self.snapshot.request_rules(service)
-    }
-}
-
-fn level(normalization: PathNormalization) -> PathLevel {
-    match normalization {
-        PathNormalization::Base => PathLevel::Base,
-        PathNormalization::None => PathLevel::None,
-        PathNormalization::MergeSlashes => PathLevel::MergeSlashes,
-        PathNormalization::DecodeAndMergeSlashes => PathLevel::DecodeAndMergeSlashes,
     }
 }

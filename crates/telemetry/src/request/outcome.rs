@@ -86,6 +86,14 @@ flags! {
     UpstreamOverflow = "UO",
     /// All attempts failed.
     UpstreamRetryLimitExceeded = "URX",
+    /// All attempts failed, the last one because no connection could be opened. Envoy joins flags in the order in which they are set.
+    RetriedConnectionFailure = "URX,UF",
+    /// All attempts failed, the last one because the connection ended.
+    RetriedConnectionTermination = "URX,UC",
+    /// All attempts failed, the last one because the server reset the stream.
+    RetriedRemoteReset = "URX,UR",
+    /// All attempts failed, the last one because the response did not come in time.
+    RetriedRequestTimeout = "URX,UT",
     /// The client's connection ended before the response did.
     DownstreamConnectionTermination = "DC",
     /// The client broke its protocol.
@@ -96,6 +104,19 @@ flags! {
     RateLimited = "RL",
     /// An external authorizer denied the request.
     UnauthorizedExternalService = "UAEX",
+}
+
+impl RequestFlags {
+    /// The flags of a request whose last attempt failed for this reason and that is not attempted again.
+    pub fn exhausted(self) -> Self {
+        match self {
+            Self::UpstreamConnectionFailure => Self::RetriedConnectionFailure,
+            Self::UpstreamConnectionTermination => Self::RetriedConnectionTermination,
+            Self::UpstreamRemoteReset => Self::RetriedRemoteReset,
+            Self::UpstreamRequestTimeout => Self::RetriedRequestTimeout,
+            _ => Self::UpstreamRetryLimitExceeded,
+        }
+    }
 }
 
 /// The end of a request in one word, which is compared in place of its labels: flags, gRPC status, protocol, and response

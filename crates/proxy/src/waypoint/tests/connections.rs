@@ -15,7 +15,7 @@ use super::{connection, get, head, talk};
 use crate::testing::{soon, until};
 
 /// Echoes what comes on `listener`, behind a greeting.
-fn greet_and_echo(listener: TcpListener, greeting: &'static str) {
+pub fn greet_and_echo(listener: TcpListener, greeting: &'static str) {
     spawn_local(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             spawn_local(async move {

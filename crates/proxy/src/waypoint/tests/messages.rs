@@ -112,7 +112,7 @@ fn http1_goes_on_as_http2_to_a_port_that_says_so() {
     });
 }
 
-fn trailers() -> Trailers {
+pub fn trailers() -> Trailers {
     let mut raw =
         RawTrailers::new("grpc-status7".into(), Version::Http11, Limits::default()).unwrap();
     raw.field(0..11, 11..12).unwrap();

@@ -46,7 +46,7 @@ fn when_all_endpoints_are_dead_the_answer_is_503_after_three_attempts_at_most() 
         assert!(text.contains("upstream connect error"), "{text}");
         let line = world.logged(&["/dead", "status=503", "attempts=3"]).await;
         assert!(
-            line.contains("flags=\"URX\"") && line.contains("refused"),
+            line.contains("flags=\"URX,UF\"") && line.contains("refused"),
             "{line}"
         );
     });

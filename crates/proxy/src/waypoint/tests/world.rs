@@ -66,6 +66,8 @@ pub struct World {
     pub resources: Vec<(String, Address)>,
     /// Policies and token rules, with their kinds.
     pub rules: Vec<(&'static Kind, String, Vec<u8>)>,
+    /// The Gateway, with the settings of the mesh.
+    pub gateway: l7::Gateway,
     net: Net,
     acceptor: Acceptor<Entrance>,
     door: Option<Registration<Entrance>>,
@@ -137,6 +139,16 @@ impl World {
             worker,
             resources: Vec::new(),
             rules: Vec::new(),
+            gateway: l7::Gateway {
+                namespace: "default".to_owned(),
+                name: "gate".to_owned(),
+                identity: "default/gate".to_owned(),
+                settings: Some(l7::MeshSettings {
+                    trust_domain: "cluster.local".to_owned(),
+                    ..l7::MeshSettings::default()
+                }),
+                ..l7::Gateway::default()
+            },
             net,
             acceptor,
             door: None,
@@ -274,23 +286,27 @@ impl World {
             .push((&kinds::BINDING, name, binding.encode_to_vec()));
     }
 
+    /// The settings of the mesh, which [`World::configure`] puts in force.
+    pub fn settings(&mut self) -> &mut l7::MeshSettings {
+        self.gateway.settings.as_mut().unwrap()
+    }
+
+    /// Has the access log written in this format.
+    pub fn log_in(&mut self, encoding: l7::access_log::Encoding, format: &str) {
+        self.settings().access_log = Some(l7::AccessLog {
+            enabled: true,
+            format: format.to_owned(),
+            encoding: encoding.into(),
+        });
+    }
+
     /// Puts the resources in force.
     pub async fn configure(&self) {
         let mut store = Store::new("", None).of_gateway(NamespacedName::new("default", "gate"));
-        let gateway = l7::Gateway {
-            namespace: "default".to_owned(),
-            name: "gate".to_owned(),
-            identity: "default/gate".to_owned(),
-            settings: Some(l7::MeshSettings {
-                trust_domain: "cluster.local".to_owned(),
-                ..l7::MeshSettings::default()
-            }),
-            ..l7::Gateway::default()
-        };
         let gateway = (
             &kinds::GATEWAY,
             "default/gate".to_owned(),
-            gateway.encode_to_vec(),
+            self.gateway.encode_to_vec(),
         );
         for (kind, name, bytes) in self.rules.iter().chain([&gateway]) {
             let batch = Batch {

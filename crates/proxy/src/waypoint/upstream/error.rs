@@ -56,6 +56,19 @@ impl UpstreamError {
         }
     }
 
+    /// The failure of the transport, in the words of Envoy's log where it has some.
+    pub fn transport(&self) -> String {
+        match self {
+            Self::Connect { source, .. } => {
+                let text = source.to_string();
+                let text = text.split(" (os error").next().unwrap_or_default();
+                format!("delayed connect error: {text}")
+            }
+            Self::Tls(error) => format!("TLS error: {error}"),
+            other => other.to_string(),
+        }
+    }
+
     /// True if another endpoint may do better. A fault of this proxy and an endpoint's policy are final.
     pub fn blames_endpoint(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! Idle connections of HTTP/1 to one endpoint. Nobody drives them: each is looked at before its next use, and now and then.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ const KEPT: Duration = Duration::from_secs(55);
 /// The driver of a connection of HTTP/1.
 pub(super) type Driver = Box<Connection<Wire>>;
 
+/// A connection of HTTP/1 with its driver.
+pub(super) type Owned = (Handle, Driver);
+
 /// The idle connections; the last one was used last.
 #[derive(Default)]
 pub(super) struct IdleConnections(RefCell<Vec<Idle>>);
@@ -25,30 +29,37 @@ pub(super) struct IdleConnections(RefCell<Vec<Idle>>);
 struct Idle {
     handle: Handle,
     driver: Driver,
+    local: Option<SocketAddr>,
     since: Instant,
 }
 
 impl IdleConnections {
     /// Keeps a connection, if there is room.
-    pub(super) fn keep(&self, handle: Handle, driver: Driver) {
+    pub(super) fn keep(&self, (handle, driver): Owned, local: Option<SocketAddr>) {
         let mut idle = self.0.borrow_mut();
         if idle.len() < MOST {
             let since = Instant::now();
             idle.push(Idle {
                 handle,
                 driver,
+                local,
                 since,
             });
         }
     }
 
     /// Takes the connection that was used last, of those that still stand.
-    pub(super) fn take(&self) -> Option<(Handle, Driver)> {
+    pub(super) fn take(&self) -> Option<(Owned, Option<SocketAddr>)> {
         loop {
             let last = self.0.borrow_mut().pop();
-            let Idle { handle, driver, .. } = last?;
+            let Idle {
+                handle,
+                driver,
+                local,
+                ..
+            } = last?;
             if let Some(driver) = stands(&handle, driver) {
-                return Some((handle, driver));
+                return Some(((handle, driver), local));
             }
         }
     }
@@ -70,6 +81,7 @@ impl IdleConnections {
             let Idle {
                 handle,
                 driver,
+                local,
                 since,
             } = idle;
             if now.saturating_duration_since(since) >= KEPT {
@@ -79,6 +91,7 @@ impl IdleConnections {
                 kept.push(Idle {
                     handle,
                     driver,
+                    local,
                     since,
                 });
             }

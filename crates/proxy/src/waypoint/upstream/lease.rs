@@ -4,41 +4,46 @@
 //! is driven by a task of its own and shared.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
 use lateen_exchange::client::Handle;
 
-use super::idle::{Driver, IdleConnections, turn};
+use super::idle::{Driver, IdleConnections, Owned, turn};
 
 /// A connection that a request uses.
 pub(crate) struct Lease {
     handle: Handle,
     /// HTTP/1 alone, with the place that the connection returns to.
     own: Option<(Option<Driver>, Rc<IdleConnections>)>,
+    /// Our own address on a connection in plain text.
+    local: Option<SocketAddr>,
     is_reused: bool,
 }
 
 impl Lease {
     /// A connection of HTTP/1, which its request drives.
     pub(super) fn own(
-        handle: Handle,
-        driver: Driver,
+        (handle, driver): Owned,
+        local: Option<SocketAddr>,
         idle: &Rc<IdleConnections>,
         is_reused: bool,
     ) -> Self {
         Self {
             handle,
             own: Some((Some(driver), Rc::clone(idle))),
+            local,
             is_reused,
         }
     }
 
     /// A connection of HTTP/2, which others use as well.
-    pub(super) fn shared(handle: Handle, is_reused: bool) -> Self {
+    pub(super) fn shared((handle, local): (Handle, Option<SocketAddr>), is_reused: bool) -> Self {
         Self {
             handle,
             own: None,
+            local,
             is_reused,
         }
     }
@@ -46,6 +51,11 @@ impl Lease {
     /// The way to make the request.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Our own address on a connection in plain text.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.local
     }
 
     /// True if the connection served requests before.
@@ -81,7 +91,7 @@ impl Lease {
         if let Some((Some(driver), idle)) = self.own
             && self.handle.is_ready()
         {
-            idle.keep(self.handle, driver);
+            idle.keep((self.handle, driver), self.local);
         }
     }
 }

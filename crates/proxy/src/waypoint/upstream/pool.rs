@@ -44,7 +44,10 @@ impl Key {
 pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
 
 /// The connection of HTTP/2 that is being opened, for all requests that wait for it.
-type Opening = Shared<LocalBoxFuture<'static, Result<Handle, UpstreamError>>>;
+type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
+
+/// A connection of HTTP/2, and our own address on it if it is in plain text.
+type Opened = (Handle, Option<SocketAddr>);
 
 /// One endpoint in one protocol, with its connections.
 pub(crate) struct Upstream {
@@ -57,7 +60,7 @@ pub(crate) struct Upstream {
     /// Idle connections of HTTP/1.
     idle: Rc<IdleConnections>,
     /// Connections of HTTP/2.
-    shared: RefCell<Vec<Handle>>,
+    shared: RefCell<Vec<Opened>>,
     opening: RefCell<Option<Opening>>,
     used: Cell<Instant>,
 }
@@ -135,6 +138,11 @@ impl Upstream {
         self.number
     }
 
+    /// The protocol that is spoken to the endpoint.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// A connection that takes a request now. `open` opens a byte stream where there is none.
     ///
     /// # Errors
@@ -162,11 +170,14 @@ impl Upstream {
     where
         F: Future<Output = Result<Wire, UpstreamError>>,
     {
-        if let Some((handle, driver)) = self.idle.take() {
-            return Ok(Lease::own(handle, driver, &self.idle, true));
+        if let Some((connection, local)) = self.idle.take() {
+            return Ok(Lease::own(connection, local, &self.idle, true));
         }
-        let (handle, driver) = client::open(open().await?, config());
-        Ok(Lease::own(handle, Box::new(driver), &self.idle, false))
+        let stream = open().await?;
+        let local = stream.local();
+        let (handle, driver) = client::open(stream, config());
+        let connection = (handle, Box::new(driver));
+        Ok(Lease::own(connection, local, &self.idle, false))
     }
 
     async fn lease_http2<F>(
@@ -179,8 +190,8 @@ impl Upstream {
     {
         let mut open = Some((open, config));
         loop {
-            if let Some(handle) = self.ready() {
-                return Ok(Lease::shared(handle, true));
+            if let Some(opened) = self.ready() {
+                return Ok(Lease::shared(opened, true));
             }
             // A failure that nobody waited for is not this request's.
             let under_way = self.opening.borrow().clone();
@@ -206,21 +217,21 @@ impl Upstream {
                 .borrow_mut()
                 .take_if(|open| open.ptr_eq(&opening))
                 .is_some();
-            let handle = opened?;
+            let opened = opened?;
             if is_first {
-                self.shared.borrow_mut().push(handle.clone());
+                self.shared.borrow_mut().push(opened.clone());
             }
-            if handle.is_ready() {
-                return Ok(Lease::shared(handle, !is_first));
+            if opened.0.is_ready() {
+                return Ok(Lease::shared(opened, !is_first));
             }
         }
     }
 
     /// A connection of HTTP/2 with room. Those that take no more requests go.
-    fn ready(&self) -> Option<Handle> {
+    fn ready(&self) -> Option<Opened> {
         let mut shared = self.shared.borrow_mut();
-        shared.retain(|handle| !handle.is_closed());
-        shared.iter().find(|handle| handle.is_ready()).cloned()
+        shared.retain(|(handle, _)| !handle.is_closed());
+        shared.iter().find(|(handle, _)| handle.is_ready()).cloned()
     }
 
     /// Counts a request from the moment that its endpoint is chosen.
@@ -237,7 +248,7 @@ impl Upstream {
         self.idle.tidy(now);
         self.shared
             .borrow_mut()
-            .retain(|handle| !handle.is_closed());
+            .retain(|(handle, _)| !handle.is_closed());
     }
 }
 
@@ -245,14 +256,16 @@ impl Upstream {
 async fn connect(
     stream: impl Future<Output = Result<Wire, UpstreamError>>,
     config: Config,
-) -> Result<Handle, UpstreamError> {
-    let (handle, driver) = client::open(stream.await?, config);
+) -> Result<Opened, UpstreamError> {
+    let stream = stream.await?;
+    let local = stream.local();
+    let (handle, driver) = client::open(stream, config);
     lateen_executor::spawn_local(async move {
         if let Err(error) = driver.await {
             tracing::debug!(%error, "a connection to an endpoint ended");
         }
     });
-    Ok(handle)
+    Ok((handle, local))
 }
 
 /// One request of an endpoint.

@@ -1,6 +1,7 @@
 //! The byte stream to an endpoint: a stream of a tunnel, or a TCP connection.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +15,16 @@ pub enum Wire {
     Tunnel(lateen_hbone::Stream),
     /// In plain text, to an endpoint that speaks no tunnel.
     Plain(TcpStream),
+}
+
+impl Wire {
+    /// Our own address on a connection in plain text. A stream of a tunnel has none of its own.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tunnel(_) => None,
+            Self::Plain(stream) => stream.local_addr().ok(),
+        }
+    }
 }
 
 impl AsyncRead for Wire {

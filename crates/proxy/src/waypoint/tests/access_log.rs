@@ -1,0 +1,260 @@
+//! Lines of the access log in Envoy's formats.
+
+use lateen_exchange::Protocol;
+use lateen_http::Length;
+use lateen_proto::l7::access_log::Encoding;
+use lateen_proto::l7::{Action, Operation, Rule, StringMatch, string_match::Match};
+use lateen_proto::workload::AppProtocol;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::application::{Application, echo, tell};
+use super::connections::greet_and_echo;
+use super::world::{World, local};
+use super::{answer, connection, get, head, talk};
+
+async fn logging(encoding: Encoding, format: &str) -> World {
+    let mut world = World::start().await;
+    world.log_in(encoding, format);
+    world.configure().await;
+    world
+}
+
+#[test]
+fn istios_default_text_has_all_of_its_columns() {
+    local(async {
+        let world = logging(Encoding::Text, "").await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        let fields = [("user-agent", "say \"hi\""), ("x-request-id", "r-1")];
+        let exchange = client
+            .request(&head("GET", "/items?a=b", &fields), None)
+            .unwrap();
+        exchange.finish().unwrap();
+        assert_eq!(answer(&exchange).await.0.status().code(), 200);
+        let line = world.logged(&["/items"]).await;
+        // The times, and the addresses of this test.
+        let (start, rest) = line.split_once("] ").unwrap();
+        assert!(start.starts_with("[20") && start.ends_with('Z'), "{line}");
+        assert_eq!(start.len(), "[2026-11-20T21:37:00.123Z".len(), "{line}");
+        let columns: Vec<_> = rest.split(' ').collect();
+        let (vip, endpoint) = (world.vip().to_string(), world.endpoint().to_string());
+        let quoted = format!("\"{endpoint}\"");
+        let expected = [
+            "\"GET",
+            "/items?a=b",
+            "HTTP/1.1\"",
+            "200",
+            "-",
+            "via_upstream",
+            "-",
+            "\"-\"",
+            "0",
+            "14",
+        ];
+        assert_eq!(columns[..10], expected, "{line}");
+        for time in &columns[10..12] {
+            assert!(
+                time.parse::<u64>().is_ok_and(|time| time < 10_000),
+                "{line}"
+            );
+        }
+        let expected = [
+            "\"-\"",
+            "\"say",
+            "\\\"hi\\\"\"",
+            "\"r-1\"",
+            "\"server\"",
+            &quoted,
+            "inbound-vip|80|http|server.default.svc.cluster.local",
+        ];
+        assert_eq!(columns[12..19], expected, "{line}");
+        assert!(columns[19].starts_with("127."), "our end: {line}");
+        assert_eq!(columns[20], vip, "{line}");
+        assert!(
+            columns[21].starts_with(&world.ip(2, 1).to_string()),
+            "{line}"
+        );
+        assert_eq!(columns[22..], ["-", "default"], "{line}");
+        assert!(!line.contains("request complete"), "{line}");
+    });
+}
+
+#[test]
+fn json_by_default_is_istios_object_with_numbers_and_nulls() {
+    local(async {
+        let world = logging(Encoding::Json, "").await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, tell).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        assert_eq!(get(&client, "GET", "/json").await.0, 200);
+        let line = world.logged(&["/json"]).await;
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read.as_object().unwrap().len(), 24, "{line}");
+        for (name, expected) in [
+            ("method", "GET".into()),
+            ("path", "/json".into()),
+            ("protocol", "HTTP/2".into()),
+            ("response_code", 200.into()),
+            ("response_flags", "-".into()),
+            ("response_code_details", "via_upstream".into()),
+            ("bytes_sent", 9.into()),
+            ("upstream_host", world.endpoint().to_string().into()),
+            ("user_agent", serde_json::Value::Null),
+        ] {
+            assert_eq!(read[name], expected, "{name}: {line}");
+        }
+    });
+}
+
+#[test]
+fn an_own_format_reads_answers_trailers_and_identities() {
+    local(async {
+        let format = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %RESP(CONTENT-TYPE)% %RESP(:STATUS)% %TRAILER(GRPC-STATUS)% %GRPC_STATUS% %GRPC_STATUS(NUMBER)% %REQ(:METHOD):2% %REQ_WITHOUT_QUERY(:PATH)% %UPSTREAM_PROTOCOL% %UPSTREAM_REQUEST_ATTEMPT_COUNT% %DOWNSTREAM_PEER_URI_SAN% %HOSTNAME% %NONSENSE% %START_TIME(%s)%";
+        let world = logging(Encoding::Text, format).await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, echo).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [
+            ("content-type", "application/grpc"),
+            ("transfer-encoding", "chunked"),
+        ];
+        let exchange = client
+            .request(&head("POST", "/a.B/C?x", &fields), None)
+            .unwrap();
+        exchange.finish_with(&super::messages::trailers()).unwrap();
+        assert_eq!(answer(&exchange).await.0.status().code(), 200);
+        let line = world.logged(&["/a.B/C"]).await;
+        let (source, rest) = line.split_once(' ').unwrap();
+        assert_eq!(source, world.ip(2, 1).to_string());
+        let expected = "application/grpc 200 7 PermissionDenied 7 PO /a.B/C HTTP/2 1 spiffe://cluster.local/ns/default/sa/client gate - ";
+        let time = rest.strip_prefix(expected);
+        assert!(
+            time.is_some_and(|time| time.parse::<u64>().is_ok()),
+            "{line}"
+        );
+    });
+}
+
+#[test]
+fn flags_and_details_say_what_went_wrong() {
+    local(async {
+        let format = "%DOWNSTREAM_LOCAL_ADDRESS% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %UPSTREAM_TRANSPORT_FAILURE_REASON% %BYTES_SENT% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%";
+        let mut world = logging(Encoding::Text, format).await;
+        for number in 4..8 {
+            world.put_plain_endpoint("server", &format!("dead-{number}"), number);
+        }
+        let methods = vec![StringMatch {
+            r#match: Some(Match::Exact("DELETE".to_owned())),
+        }];
+        let no_delete = Rule {
+            to: vec![Operation {
+                methods,
+                ..Operation::default()
+            }],
+            ..Rule::default()
+        };
+        world.put_policy("no-delete", Action::Deny, vec![no_delete]);
+        world.configure().await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/dead").await.0, 503);
+        assert_eq!(get(&client, "DELETE", "/denied").await.0, 403);
+        let line = world.logged(&["/dead"]).await;
+        let expected = "/dead 503 URX,UF upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_Connection_refused} delayed_connect_error:_Connection_refused ";
+        assert!(line.contains(expected) && line.ends_with(" -"), "{line}");
+        let line = world.logged(&["/denied"]).await;
+        let expected =
+            "/denied 403 - rbac_access_denied_matched_policy[ns[default]-policy[no-delete]] - 19 -";
+        assert!(line.ends_with(expected), "{line}");
+
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Http11);
+        world.log_in(Encoding::Text, format);
+        world.configure().await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "HEAD", "/nobody").await.0, 503);
+        let line = world.logged(&["/nobody"]).await;
+        assert!(
+            line.ends_with("/nobody 503 UH no_healthy_upstream - 0 -"),
+            "{line}"
+        );
+    });
+}
+
+#[test]
+fn an_endpoint_that_breaks_off_is_told_by_how_far_it_came() {
+    local(async {
+        let world = logging(
+            Encoding::Text,
+            "%UPSTREAM_HOST% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%",
+        )
+        .await;
+        let breaks = |request: lateen_http::FramedRequest,
+                      exchange: lateen_exchange::server::Exchange| async move {
+            let lateen_http::Canonical::Request(head) = super::canonical(request) else {
+                panic!("no CONNECT is asked for")
+            };
+            if head.path().target() == b"/late" {
+                exchange.reply(lateen_http::Status::OK, &[], Length::Delimited)?;
+                exchange.send("some".into()).await?;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            exchange.reset(lateen_h2::Code::INTERNAL_ERROR);
+            Ok(())
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, breaks).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        assert_eq!(get(&client, "GET", "/soon").await.0, 503);
+        let exchange = client.request(&head("GET", "/late", &[]), None).unwrap();
+        let _ = exchange.answer().await.unwrap();
+        while exchange.data().await.is_ok() {}
+        for expected in [
+            "/soon 503 UR upstream_reset_before_response_started{remote_reset}",
+            "/late 200 UR upstream_reset_after_response_started{remote_reset}",
+        ] {
+            let line = world.logged(&[&expected[..5]]).await;
+            assert!(line.ends_with(expected), "{line}");
+        }
+    });
+}
+
+#[test]
+fn relayed_connections_have_lines_of_the_same_format() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Tcp);
+        let endpoint = world.put_plain_endpoint("server", "app", 3);
+        world.log_in(Encoding::Text, "");
+        world.configure().await;
+        assert!(world.ask(world.vip()).await.is_err());
+        let line = world.logged(&["inbound-vip|80|tcp|", "UF"]).await;
+        assert!(
+            line.contains("] \"- - -\" 0 UF - - \"connect_to_"),
+            "{line}"
+        );
+        greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
+        let mut stream = world.stream().await;
+        talk(&mut stream, "hello", "hello").await;
+        stream.shutdown().await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        let line = world
+            .logged(&["inbound-vip|80|tcp|", &endpoint.to_string(), " 5 5 "])
+            .await;
+        assert!(line.contains("] \"- - -\" 0 - - - \"-\" 5 5 "), "{line}");
+        assert!(!line.contains("connection complete"), "{line}");
+    });
+}
+
+#[test]
+fn a_format_that_changes_holds_for_the_next_request_of_an_open_connection() {
+    local(async {
+        let mut world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/first").await.0, 200);
+        world.logged(&["request complete", "/first"]).await;
+        world.log_in(Encoding::Text, "%UPSTREAM_HOST% served %REQ(:PATH)%");
+        world.configure().await;
+        assert_eq!(get(&client, "GET", "/second").await.0, 200);
+        let line = world.logged(&["/second"]).await;
+        assert_eq!(line, format!("{} served /second", world.endpoint()));
+    });
+}
