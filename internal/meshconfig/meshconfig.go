@@ -151,6 +151,7 @@ func (c *Config) Unserved(trustDomain, rootNamespace string) (fields []string) {
 
 // partlyUnserved are parts of fields that are honoured otherwise.
 func (c *Config) partlyUnserved() (parts []string) {
+	parts = c.unservedLog()
 	if r := c.Message.GetDefaultHttpRetryPolicy(); r != nil {
 		for _, part := range []struct {
 			name string

@@ -69,6 +69,24 @@ func TestWhatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
+func TestOperatorsWithoutAValueAreNamed(t *testing.T) {
+	for text, want := range map[string][]string{
+		"accessLogFile: /dev/stdout\naccessLogFormat: '[%START_TIME(%s)%] %REQ(:PATH?X):5% %DOWNSTREAM_DIRECT_REMOTE_PORT% 100%%CEL'\n": nil,
+		"accessLogFormat: '%CEL(a.b)% %PROTOCOL% %CEL(a.b)% %FILTER_STATE(x:PLAIN):9% %LOCAL_PORT%'\n":                                  {"accessLogFormat %CEL(a.b)%", "accessLogFormat %FILTER_STATE(x:PLAIN):9%", "accessLogFormat %LOCAL_PORT%"},
+		"accessLogEncoding: JSON\naccessLogFormat: '{\"a\": {\"b\": [\"%PROTOCOL%\", 5]}, \"c\": \"%METADATA(a)%\"}'\n":                 {"accessLogFormat %METADATA(a)%"},
+		"accessLogEncoding: JSON\naccessLogFormat: '[\"%PROTOCOL%\"]'\n":                                                                {"accessLogFormat, which is no JSON object"},
+		"accessLogEncoding: JSON\n": nil,
+	} {
+		c, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Unserved("", ""); !slices.Equal(got, want) {
+			t.Errorf("%s: nobody goes by %q, want %q", text, got, want)
+		}
+	}
+}
+
 // The lists name fields that there are.
 func TestTheListsNameFields(t *testing.T) {
 	fields := (&meshapi.MeshConfig{}).ProtoReflect().Descriptor().Fields()

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"lateen.dev/lateen/internal/meshconfig"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -380,6 +381,24 @@ func TestAccessLogFieldsAreDeclared(t *testing.T) {
 	}
 	if len(declared) < 10 {
 		t.Errorf("%s declares %d fields: its form has changed, change the rule", declaring, len(declared))
+	}
+}
+
+// The control plane names operators of accessLogFormat that waypoints have no value for.
+func TestOperatorsOfTheAccessLogAreThoseOfProxies(t *testing.T) {
+	known := slices.Concat(meshconfig.Operators, meshconfig.Addresses, meshconfig.AddressParts)
+	forms := []string{"CAMEL_STRING", "SNAKE_STRING", "NUMBER"}
+	used := map[string]bool{}
+	for _, m := range regexp.MustCompile(`"([A-Z_]+)"`).FindAllStringSubmatch(rust(t, "crates/proxy/src/waypoint/access_log/operator.rs"), -1) {
+		used[m[1]] = true
+		if !slices.Contains(known, m[1]) && !slices.Contains(forms, m[1]) {
+			t.Errorf("proxies know the operator %s: add it to internal/meshconfig/accesslog.go", m[1])
+		}
+	}
+	for _, name := range known {
+		if !used[name] {
+			t.Errorf("proxies do not know %s: drop it from internal/meshconfig/accesslog.go", name)
+		}
 	}
 }
 
