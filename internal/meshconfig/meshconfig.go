@@ -29,6 +29,10 @@ var Honoured = []string{"accessLogEncoding", "accessLogFile", "accessLogFormat",
 // DecidingAccess are the fields that decide who may connect or call, and that no proxy of this mesh goes by.
 var DecidingAccess = []string{"caCertificates", "configSources", "discoverySelectors", "extensionProviders", "meshMTLS", "serviceEntryVisibility", "tlsDefaults"}
 
+// Repeated are the conditions of defaultHttpRetryPolicy.retryOn on which waypoints repeat a request. The others mean answers of endpoints,
+// which are final (docs/design/which-requests-are-repeated.md).
+var Repeated = []string{"connect-failure", "refused-stream", "reset", "reset-before-request"}
+
 // Config is a MeshConfig.
 type Config struct {
 	Message *meshapi.MeshConfig
@@ -160,6 +164,11 @@ func (c *Config) partlyUnserved() (parts []string) {
 			if part.set {
 				parts = append(parts, "defaultHttpRetryPolicy."+part.name)
 			}
+		}
+	}
+	for on := range strings.SplitSeq(c.Message.GetDefaultHttpRetryPolicy().GetRetryOn(), ",") {
+		if on = strings.TrimSpace(on); on != "" && !slices.Contains(Repeated, on) {
+			parts = append(parts, "defaultHttpRetryPolicy.retryOn "+on)
 		}
 	}
 	o := c.Message.GetOutboundTrafficPolicy()

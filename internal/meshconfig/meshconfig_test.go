@@ -42,6 +42,10 @@ func TestParse(t *testing.T) {
 		!slices.Equal(c.Unserved("", ""), []string{"defaultHttpRetryPolicy.backoff", "outboundTrafficPolicy.mode ALLOW_ANY_DYNAMIC_DNS"}) {
 		t.Errorf("%v, %v", c, err)
 	}
+	if c, err = Parse("defaultHttpRetryPolicy: {attempts: 3, retryOn: \"connect-failure, 503,reset,5xx\"}\n"); err != nil ||
+		!slices.Equal(c.Unserved("", ""), []string{"defaultHttpRetryPolicy.retryOn 503", "defaultHttpRetryPolicy.retryOn 5xx"}) {
+		t.Errorf("%v, %v", c, err)
+	}
 	for _, empty := range []string{"", "# nothing\n", "{}", "trustDomain: null\n"} {
 		if c, err := Parse(empty); err != nil || len(c.Set) > 0 {
 			t.Errorf("%q: %v, %v", empty, c, err)

@@ -402,6 +402,20 @@ func TestOperatorsOfTheAccessLogAreThoseOfProxies(t *testing.T) {
 	}
 }
 
+// The control plane names conditions of retries that waypoints do not follow.
+func TestConditionsOfRetriesAreThoseOfProxies(t *testing.T) {
+	code := rust(t, "crates/proxy/src/waypoint/retry.rs")
+	_, code, _ = strings.Cut(code, "match &**condition")
+	code, _, found := strings.Cut(code, "\"5xx\"")
+	var used []string
+	for _, m := range regexp.MustCompile(`"([a-z-]+)"`).FindAllStringSubmatch(code, -1) {
+		used = append(used, m[1])
+	}
+	if slices.Sort(used); !found || !slices.Equal(used, meshconfig.Repeated) {
+		t.Errorf("proxies follow %v, and internal/meshconfig names %v", used, meshconfig.Repeated)
+	}
+}
+
 var (
 	tracingCall  = regexp.MustCompile(`\btracing::(?:error|warn|info|debug|trace|event)!\(`)
 	tracingField = regexp.MustCompile(`^[%?]?([A-Za-z_][A-Za-z0-9_.]*)\s*(?:=[^=]|$)`)

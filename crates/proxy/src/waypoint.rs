@@ -26,6 +26,7 @@ mod own;
 mod policy;
 mod record;
 mod request;
+mod retry;
 mod rewound;
 mod role;
 mod session;

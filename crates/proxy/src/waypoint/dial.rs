@@ -9,7 +9,7 @@ use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
 use lateen_types::Strng;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hop::Hop;
 use super::state::Waypoint;
@@ -26,7 +26,8 @@ pub(super) struct Origin {
     pub(super) forwarded: Option<Forwarded>,
 }
 
-/// Opens a byte stream to an endpoint.
+/// Opens a byte stream to an endpoint. A connection and its handshake have the time `limit`, and the far end of a tunnel as long
+/// again for its own connection.
 ///
 /// # Errors
 /// See [`UpstreamError`]; no byte of a client was sent.
@@ -34,10 +35,11 @@ pub(super) async fn open(
     waypoint: &Waypoint,
     hop: &Hop,
     origin: Origin,
+    limit: Duration,
 ) -> Result<Wire, UpstreamError> {
-    let limit = waypoint.timeouts.connect;
     let Some(tunnel) = &hop.tunnel else {
-        return connect(hop.address, limit).await.map(Wire::Plain);
+        let deadline = Instant::now() + limit;
+        return connect(hop.address, deadline).await.map(Wire::Plain);
     };
     let key = PoolKey {
         source: waypoint.own.identity.clone(),
@@ -59,7 +61,7 @@ pub(super) async fn open(
         network: None,
     };
     let budget = RetryBudget::default();
-    let dial = || dial(waypoint, &key);
+    let dial = || dial(waypoint, &key, limit);
     let opened = waypoint.pool.connect(&key, &request, &budget, dial);
     match timeout(2 * limit, opened).await {
         Ok(Ok((stream, _))) => Ok(Wire::Tunnel(stream)),
@@ -68,12 +70,12 @@ pub(super) async fn open(
     }
 }
 
-async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, UpstreamError> {
+async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, UpstreamError> {
     let failed = |source| UpstreamError::Connect {
         address,
         source: Arc::new(source),
     };
-    match timeout(limit, TcpStream::connect(address)).await {
+    match timeout_at(deadline, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => {
             stream.set_nodelay(true).map_err(failed)?;
             Ok(stream)
@@ -89,8 +91,9 @@ type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
 fn dial(
     waypoint: &Waypoint,
     key: &PoolKey,
+    limit: Duration,
 ) -> impl Future<Output = Result<Proven, UpstreamError>> + 'static {
-    let (certificates, limit) = (waypoint.certificates.clone(), waypoint.timeouts.connect);
+    let certificates = waypoint.certificates.clone();
     let (tunnels, key) = (waypoint.tunnels.clone(), key.clone());
     let revocations = waypoint.revocations.clone();
     let (metrics, budget) = (
@@ -102,9 +105,10 @@ fn dial(
             .get(&key.source)
             .await
             .map_err(|error| UpstreamError::Identity(Arc::new(error)))?;
-        let stream = connect(key.address, limit).await?;
+        let deadline = Instant::now() + limit;
+        let stream = connect(key.address, deadline).await?;
         let handshake = lateen_tls::connect(&credentials, stream, &key.destinations);
-        let (stream, session) = match timeout(limit, handshake).await {
+        let (stream, session) = match timeout_at(deadline, handshake).await {
             Ok(Ok(agreed)) => agreed,
             Ok(Err(error)) => return Err(UpstreamError::Tls(Arc::new(error))),
             Err(_) => return Err(UpstreamError::Timeout(key.address)),

@@ -16,6 +16,8 @@ pub(super) enum Broken {
     Upstream(Error),
     /// The endpoint's answer, which is invalid.
     Answer(Refusal),
+    /// The endpoint has not begun its answer in time.
+    Late,
 }
 
 /// Keys of a WebSocket handshake.

@@ -1,11 +1,13 @@
 //! The settings of the Gateway and of the mesh, as this role goes by them. They are made once when the resource arrives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lateen_config::l7::{Gateway, MeshSettings, PathNormalization};
+use lateen_config::l7::{Gateway, MeshSettings, PathNormalization, Traffic};
 use lateen_http::{PathLevel, PathRules, Rules, Trust};
 
 use super::access_log::LogFormat;
+use super::retry::RetryPolicy;
 
 /// The settings in force.
 pub(super) struct Mesh {
@@ -13,6 +15,12 @@ pub(super) struct Mesh {
     pub(super) rules: Rules,
     /// The format of the access log; `None`: Lateen's own lines.
     pub(super) log: Option<Arc<LogFormat>>,
+    /// How long a connection to an endpoint may take.
+    pub(super) connect_timeout: Duration,
+    /// Repeats of requests.
+    pub(super) retry: RetryPolicy,
+    /// The destinations whose traffic the Gateway takes.
+    pub(super) traffic: Traffic,
     of: MeshSettings,
 }
 
@@ -22,12 +30,19 @@ impl Mesh {
         let settings = &gateway.settings;
         if let Some(before) = before
             && before.of == *settings
+            && before.traffic == gateway.traffic
         {
             return Arc::clone(before);
         }
         let (log, problems) = LogFormat::compile(&settings.access_log);
-        for problem in problems.iter().filter(|_| tells) {
-            tracing::warn!(gateway = %gateway.name, "MeshConfig: {problem}");
+        let (retry, ignored) = RetryPolicy::of(settings.retry.as_ref());
+        if tells {
+            for problem in problems {
+                tracing::warn!(gateway = %gateway.name, "MeshConfig: {problem}");
+            }
+            for condition in ignored {
+                tracing::warn!(gateway = %gateway.name, "MeshConfig: defaultHttpRetryPolicy.retryOn: no answer is repeated on {condition}; answers of endpoints are final");
+            }
         }
         Arc::new(Self {
             rules: Rules {
@@ -38,6 +53,9 @@ impl Mesh {
                 trust: Trust::waypoint(),
             },
             log: log.map(Arc::new),
+            connect_timeout: settings.connect_timeout,
+            retry,
+            traffic: gateway.traffic,
             of: settings.clone(),
         })
     }

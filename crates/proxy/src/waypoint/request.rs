@@ -1,8 +1,10 @@
 //! One request: make it canonical, judge it, choose an endpoint, send it, answer it, tell of it.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_config::PortProtocol;
@@ -18,14 +20,12 @@ use super::endpoint::Endpoint;
 use super::forward::{Broken, Keys, forward};
 use super::head;
 use super::local_reply;
+use super::mesh::Mesh;
 use super::policy::Verdict;
 use super::record::Record;
 use super::session::Session;
 use super::switched;
 use super::upstream::{Lease, UpstreamError};
-
-/// Connections that a request is given to, at most: Istio's two repeats.
-const ATTEMPTS: u32 = 3;
 
 /// An answer of our own.
 #[derive(Clone, Copy)]
@@ -61,6 +61,10 @@ const DISCONNECTED: Answer = Answer {
     status: status(503),
     text: "upstream connect error or disconnect/reset before headers. reset reason: connection termination",
 };
+const TOO_LATE: Answer = Answer {
+    status: status(504),
+    text: "upstream request timeout",
+};
 const INVALID: Answer = Answer {
     status: status(502),
     text: "upstream connect error or disconnect/reset before headers. reset reason: protocol error",
@@ -86,6 +90,8 @@ enum Outcome {
     Over,
     /// The request may be given to another connection; otherwise this is the answer.
     Again(Failed),
+    /// The same, but an endpoint may have processed it.
+    Lost(Failed),
     /// This is the answer.
     Fail(Failed),
 }
@@ -155,9 +161,10 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut below = Some(below);
     // The failure of the last attempt, should there be no other.
     let mut last: Option<Failed> = None;
+    let mut was_lost = false;
     let failed = loop {
-        let endpoint = match endpoint(session, &tried, protocol).await {
-            Ok(endpoint) => endpoint,
+        let (endpoint, mesh) = match endpoint(session, &tried, protocol).await {
+            Ok(found) => found,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
         };
         let attempt = Attempt {
@@ -165,13 +172,22 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
             head,
             record,
             protocol,
+            mesh: &mesh,
         };
         match attempt.run(&mut below, endpoint, &mut tried).await {
             Outcome::Over => return,
             Outcome::Fail(failed) => break failed,
-            Outcome::Again(mut failed) => {
-                if record.attempts() >= ATTEMPTS {
-                    failed.flags = failed.flags.exhausted();
+            // A request that kills who handles it does not go from one endpoint to the next.
+            Outcome::Lost(failed) if was_lost => break failed,
+            outcome @ (Outcome::Again(_) | Outcome::Lost(_)) => {
+                was_lost |= matches!(outcome, Outcome::Lost(_));
+                let (Outcome::Again(mut failed) | Outcome::Lost(mut failed)) = outcome else {
+                    unreachable!("the pattern has no other")
+                };
+                if record.attempts() >= mesh.retry.attempts {
+                    if mesh.retry.attempts > 1 {
+                        failed.flags = failed.flags.exhausted();
+                    }
                     break failed;
                 }
                 let reason = &failed.reason;
@@ -192,15 +208,16 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     }
 }
 
-/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts.
+/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are.
 async fn endpoint(
     session: &Session,
     tried: &Tried,
     protocol: Protocol,
-) -> Result<Endpoint, NoEndpoint> {
+) -> Result<(Endpoint, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
-    choose(session, &view, tried, Some(protocol)).await
+    let endpoint = choose(session, &view, tried, Some(protocol)).await?;
+    Ok((endpoint, Arc::clone(&view.mesh)))
 }
 
 fn nowhere(why: &NoEndpoint) -> Failed {
@@ -222,6 +239,7 @@ struct Attempt<'a> {
     head: &'a Canonical,
     record: &'a Record,
     protocol: Protocol,
+    mesh: &'a Mesh,
 }
 
 impl Attempt<'_> {
@@ -237,6 +255,7 @@ impl Attempt<'_> {
             head,
             record,
             protocol,
+            mesh,
         } = self;
         let Some(client) = below.as_ref() else {
             return Outcome::Over;
@@ -249,7 +268,8 @@ impl Attempt<'_> {
         record.attempt(&upstream, &endpoint);
         let connect = || {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
-            async move { open(&waypoint, &hop, Origin::default()).await }
+            let limit = mesh.connect_timeout;
+            async move { open(&waypoint, &hop, Origin::default(), limit).await }
         };
         let lease = tokio::select! {
             biased;
@@ -275,6 +295,13 @@ impl Attempt<'_> {
             upstream: fresh.as_ref().or(own).filter(|_| lease.is_http1()),
         };
         let moving = forward(client, &above, record, keys, head::has_content(head));
+        let moving = async {
+            tokio::select! {
+                biased;
+                moved = moving => moved,
+                () = late(record, mesh.retry.per_try_timeout) => Err(Broken::Late),
+            }
+        };
         match lease.drive(moving).await {
             Ok(false) => {
                 record.complete();
@@ -289,6 +316,19 @@ impl Attempt<'_> {
                 Outcome::Over
             }
             Err(Broken::Client(error)) => left(record, &error),
+            Err(Broken::Late) => {
+                tried.add(&endpoint);
+                let failed = Failed {
+                    answer: TOO_LATE,
+                    flags: RequestFlags::UpstreamRequestTimeout,
+                    details: "upstream_per_try_timeout".into(),
+                    reason: "the endpoint did not begin its answer in time".to_owned(),
+                };
+                match mesh.retry.repeats_lost && head::is_idempotent(head) && !record.is_begun() {
+                    true => Outcome::Lost(failed),
+                    false => Outcome::Fail(failed),
+                }
+            }
             Err(Broken::Answer(refusal)) => {
                 let failure = Failure {
                     answer: INVALID,
@@ -296,7 +336,7 @@ impl Attempt<'_> {
                     word: PROTOCOL_ERROR,
                     reason: format!("the endpoint's answer is invalid: {refusal}"),
                     code: Code::INTERNAL_ERROR,
-                    may_repeat: false,
+                    repeat: Repeat::Never,
                 };
                 broken(record, client, failure)
             }
@@ -305,7 +345,11 @@ impl Attempt<'_> {
                 if !lease.is_reused() || !lease.handle().is_closed() {
                     tried.add(&endpoint);
                 }
-                broken(record, client, Failure::of(&error, head, lease.is_reused()))
+                let mut failure = Failure::of(&error, head, lease.is_reused());
+                if failure.repeat == Repeat::IfLost && !mesh.retry.repeats_lost {
+                    failure.repeat = Repeat::Never;
+                }
+                broken(record, client, failure)
             }
         }
     }
@@ -320,8 +364,17 @@ struct Failure {
     reason: String,
     /// The code for a client that was answered in part.
     code: Code,
-    /// Nobody has processed the request, or it may be processed twice.
-    may_repeat: bool,
+    repeat: Repeat,
+}
+
+/// Whether a request that an endpoint has broken off may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeat {
+    /// Nobody has processed it, or the connection was idle before and may have been closed while the request was on its way.
+    Always,
+    /// It may have been processed, and may be processed twice.
+    IfLost,
+    Never,
 }
 
 impl Failure {
@@ -339,9 +392,13 @@ impl Failure {
             Error::Reset(code) => *code,
             _ => Code::INTERNAL_ERROR,
         };
-        // An idle connection may have been closed while the request was on its way.
-        let was_lost =
-            matches!(error, Error::Connection(_)) && is_reused && head::is_idempotent(head);
+        let was_idle = matches!(error, Error::Connection(_)) && is_reused;
+        let repeat = match (error.is_unprocessed(), head::is_idempotent(head)) {
+            (true, _) => Repeat::Always,
+            (false, true) if was_idle => Repeat::Always,
+            (false, true) => Repeat::IfLost,
+            (false, false) => Repeat::Never,
+        };
         Self {
             answer: match flags {
                 RequestFlags::UpstreamProtocolError => INVALID,
@@ -355,7 +412,7 @@ impl Failure {
             },
             reason: error.to_string(),
             code,
-            may_repeat: error.is_unprocessed() || was_lost,
+            repeat,
         }
     }
 }
@@ -369,7 +426,7 @@ fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outco
         word,
         reason,
         code,
-        may_repeat,
+        repeat,
     } = failure;
     if record.is_answered() {
         let details = format!("upstream_reset_after_response_started{{{word}}}");
@@ -383,10 +440,23 @@ fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outco
         details: before_answer(word),
         reason,
     };
-    match may_repeat && !record.is_begun() {
-        true => Outcome::Again(failed),
-        false => Outcome::Fail(failed),
+    match repeat {
+        _ if record.is_begun() => Outcome::Fail(failed),
+        Repeat::Always => Outcome::Again(failed),
+        Repeat::IfLost => Outcome::Lost(failed),
+        Repeat::Never => Outcome::Fail(failed),
     }
+}
+
+/// Resolves if the endpoint has not begun its answer in time.
+async fn late(record: &Record, limit: Option<Duration>) {
+    if let Some(limit) = limit {
+        tokio::time::sleep(limit).await;
+        if !record.is_answered() {
+            return;
+        }
+    }
+    pending().await
 }
 
 /// Envoy's words for an attempt that was reset before its answer.

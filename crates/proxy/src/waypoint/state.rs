@@ -43,8 +43,6 @@ pub struct Timeouts {
     pub workload: Duration,
     /// For a peer's handshake.
     pub handshake: Duration,
-    /// For an upstream's connection, with its handshake.
-    pub connect: Duration,
 }
 
 impl Default for Timeouts {
@@ -52,8 +50,6 @@ impl Default for Timeouts {
         Self {
             workload: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
-            // Istio's connectTimeout.
-            connect: Duration::from_secs(10),
         }
     }
 }

@@ -99,7 +99,8 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
             Err(why) => return Err(failed(last.unwrap_or_else(|| why.to_string()))),
         };
         attempts += 1;
-        match open(waypoint, &endpoint.hop, origin(session)).await {
+        let limit = view.mesh.connect_timeout;
+        match open(waypoint, &endpoint.hop, origin(session), limit).await {
             Ok(wire) => {
                 let opening = opening(session, Some(&endpoint), start);
                 return Ok(Server {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lateen_exchange::Protocol;
 use lateen_h2::Code;
+use lateen_proto::l7::Retry;
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use tokio::task::spawn_local;
 use super::application::{Application, tell};
 use super::world::{World, local};
 use super::{answer, connection, get, head};
+use crate::testing::soon;
 
 #[test]
 fn a_dead_endpoint_costs_no_request() {
@@ -154,5 +156,140 @@ fn requests_under_way_are_spread_over_the_endpoints() {
             taken.iter().all(|taken| (15..=25).contains(taken)),
             "{taken:?}"
         );
+    });
+}
+
+/// A policy with this number of repeats on these conditions.
+fn repeating(attempts: u32, on: &[&str], per_try_timeout_ms: u32) -> Option<Retry> {
+    Some(Retry {
+        attempts,
+        on: on.iter().map(ToString::to_string).collect(),
+        per_try_timeout_ms,
+    })
+}
+
+#[test]
+fn the_meshs_policy_says_how_often_a_request_is_repeated() {
+    local(async {
+        for (attempts, flags, path) in [
+            (0, "UF", "/no"),
+            (1, "URX,UF", "/one"),
+            (4, "URX,UF", "/four"),
+        ] {
+            let mut world = World::start().await;
+            for number in 4..10 {
+                world.put_plain_endpoint("server", &format!("dead-{number}"), number);
+            }
+            world.settings().retry = repeating(attempts, &["connect-failure"], 0);
+            world.configure().await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            assert_eq!(get(&client, "GET", path).await.0, 503);
+            let attempts = format!("attempts={} ", attempts + 1);
+            let flags = format!("flags=\"{flags}\"");
+            world.logged(&[path, "status=503", &attempts, &flags]).await;
+        }
+    });
+}
+
+#[test]
+fn an_idempotent_request_that_is_lost_is_repeated_once_if_the_policy_says_reset() {
+    local(async {
+        for (on, method, repeated) in [
+            ("reset", "GET", 2),
+            ("reset", "POST", 1),
+            ("connect-failure", "GET", 1),
+            ("503", "GET", 1),
+        ] {
+            let mut world = World::start().await;
+            let others: Vec<_> = (4..8)
+                .map(|number| world.put_plain_endpoint("server", &format!("app-{number}"), number))
+                .collect();
+            world.settings().retry = repeating(5, &[on], 0);
+            world.configure().await;
+            let break_off = |_, exchange: lateen_exchange::server::Exchange| async move {
+                exchange.reset(Code::INTERNAL_ERROR);
+                Ok(())
+            };
+            let mut applications = Vec::new();
+            for address in [world.endpoint()].into_iter().chain(others) {
+                applications.push(Application::plain(address, Protocol::Http2, break_off).await);
+            }
+            let client = connection(world.stream().await, Protocol::Http2);
+            assert_eq!(get(&client, method, "/lost").await.0, 503);
+            let taken: usize = applications.iter().map(|one| one.requests.get()).sum();
+            assert_eq!(taken, repeated, "{on} {method}");
+            world.logged(&["/lost", "flags=\"UR\""]).await;
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_does_not_begin_its_answer_in_time_is_given_up() {
+    local(async {
+        let mut world = World::start().await;
+        let quick = world.put_plain_endpoint("server", "quick", 4);
+        world.settings().retry = repeating(2, &["reset"], 200);
+        world.configure().await;
+        let (told, mut gone) = tokio::sync::mpsc::unbounded_channel();
+        let never = move |_, exchange: lateen_exchange::server::Exchange| {
+            let told = told.clone();
+            async move {
+                let error = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
+                told.send(()).unwrap();
+                Err(error)
+            }
+        };
+        let slow = Application::plain(world.endpoint(), Protocol::Http2, never).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        // The other endpoint is dead so far.
+        let answered = get(&client, "POST", "/slow-post").await;
+        assert_eq!(answered, (504, "upstream request timeout".to_owned()));
+        soon("the endpoint hears of it", gone.recv()).await.unwrap();
+        world
+            .logged(&["/slow-post", "flags=\"UT\"", "status=504"])
+            .await;
+        assert_eq!(slow.requests.get(), 1);
+        let answers_late = |_, exchange: lateen_exchange::server::Exchange| async move {
+            exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Known(4))?;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            exchange.send("late".into()).await?;
+            exchange.finish()
+        };
+        let _quick = Application::plain(quick, Protocol::Http2, answers_late).await;
+        while slow.requests.get() < 4 {
+            // An answer that has begun may take its time.
+            assert_eq!(get(&client, "GET", "/").await, (200, "late".to_owned()));
+        }
+    });
+}
+
+#[test]
+fn a_connection_may_take_as_long_as_the_mesh_says() {
+    local(async {
+        let mut world = World::start().await;
+        // Nobody accepts, and the queue of connections is full.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(world.endpoint()).unwrap();
+        let _listener = socket.listen(1).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..4 {
+            let address = world.endpoint();
+            waiting.push(spawn_local(async move {
+                tokio::net::TcpStream::connect(address).await
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.settings().connect_timeout_ms = 150;
+        world.settings().retry = repeating(0, &[], 0);
+        world.configure().await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        let start = std::time::Instant::now();
+        assert_eq!(get(&client, "GET", "/unreachable").await.0, 503);
+        let took = start.elapsed();
+        assert!((150..1500).contains(&took.as_millis()), "{took:?}");
+        world
+            .logged(&["/unreachable", "flags=\"UF\"", "did not answer in time"])
+            .await;
+        drop(waiting);
     });
 }

@@ -15,7 +15,7 @@ use lateen_identity::{Issued, Issuer, Manager};
 use lateen_proto::l7;
 use lateen_proto::workload::gateway_address::Destination;
 use lateen_proto::workload::{
-    Address, AppProtocol, GatewayAddress, NamespacedHostname, Service, Workload,
+    Address, AppProtocol, GatewayAddress, NamespacedHostname, Service, Workload, address,
 };
 use lateen_runtime::{UnstartedWorker, WorkerConfig};
 use lateen_telemetry::{BuildInfo, Metrics};
@@ -120,7 +120,6 @@ impl World {
             timeouts: Timeouts {
                 workload: Duration::from_millis(500),
                 handshake: Duration::from_secs(5),
-                connect: Duration::from_secs(2),
             },
             limits: lateen_relay::Limits::default(),
         };
@@ -145,6 +144,7 @@ impl World {
                 identity: "default/gate".to_owned(),
                 settings: Some(l7::MeshSettings {
                     trust_domain: "cluster.local".to_owned(),
+                    connect_timeout_ms: 2000,
                     ..l7::MeshSettings::default()
                 }),
                 ..l7::Gateway::default()
@@ -208,13 +208,7 @@ impl World {
     fn service(&self, name: &str, number: u8, protocol: AppProtocol) -> Service {
         let mut service = wds::service(name, self.ip(number, 1), 80, 8080);
         service.ports[0].app_protocol = protocol.into();
-        service.waypoint = Some(GatewayAddress {
-            destination: Some(Destination::Hostname(NamespacedHostname {
-                namespace: "default".to_owned(),
-                hostname: "gate.default.svc.cluster.local".to_owned(),
-            })),
-            hbone_mtls_port: 15008,
-        });
+        service.waypoint = Some(gate_address());
         service
     }
 
@@ -224,6 +218,22 @@ impl World {
         let workload = wds::plain(wds::workload(name, "n2", ip));
         self.put_workload(wds::serving(workload, service, 80, 8080));
         (ip, 8080).into()
+    }
+
+    /// Binds a workload to the waypoint.
+    pub fn bind_workload(&mut self, name: &str) {
+        let uid = wds::uid("default", name);
+        let bound = self.resources.iter_mut().find(|(known, _)| *known == uid);
+        let Some((
+            _,
+            Address {
+                r#type: Some(address::Type::Workload(workload)),
+            },
+        )) = bound
+        else {
+            panic!("there is no workload {name}")
+        };
+        workload.waypoint = Some(gate_address());
     }
 
     /// An endpoint in the mesh.
@@ -410,6 +420,17 @@ impl World {
             line.starts_with(name) && labels.iter().all(|label| line.contains(label))
         })?;
         line.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+/// The waypoint, as services and workloads name it.
+fn gate_address() -> GatewayAddress {
+    GatewayAddress {
+        destination: Some(Destination::Hostname(NamespacedHostname {
+            namespace: "default".to_owned(),
+            hostname: "gate.default.svc.cluster.local".to_owned(),
+        })),
+        hbone_mtls_port: 15008,
     }
 }
 
