@@ -3,9 +3,11 @@
 //! The request's authority alone selects it. A Host field of a request inside never does, so it cannot choose another
 //! service's policies.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use lateen_config::l7::Traffic;
 use lateen_config::{PortProtocol, Service, ServiceKey, Workload};
 use lateen_hbone::{Authority, Status};
 use lateen_types::{NamespacedName, ports};
@@ -40,6 +42,15 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(service) => write!(f, "service {}", service.key),
+            Self::Workload(workload) => write!(f, "workload {}", workload.uid),
+        }
+    }
+}
+
 /// Why a CONNECT request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
@@ -58,6 +69,20 @@ pub(super) enum Refused {
     Unbound {
         /// The service's key or the workload's uid.
         target: String,
+        /// The Gateway of this waypoint.
+        gateway: NamespacedName,
+    },
+    /// The Gateway's label says that it is not for such traffic.
+    #[error(
+        "the Gateway {gateway} takes no traffic for {kind}, so none for {target}; set its label istio.io/waypoint-for to {cure}"
+    )]
+    Traffic {
+        /// The service's key or the workload's uid.
+        target: String,
+        /// What it is.
+        kind: &'static str,
+        /// The values of the label that help.
+        cure: &'static str,
         /// The Gateway of this waypoint.
         gateway: NamespacedName,
     },
@@ -81,7 +106,7 @@ impl Refused {
             Self::NotConfigured | Self::Unknown(_) | Self::UnknownPort { .. } => {
                 Status::Unavailable
             }
-            Self::Unbound { .. } | Self::OwnPort(_) => Status::BadRequest,
+            Self::Unbound { .. } | Self::Traffic { .. } | Self::OwnPort(_) => Status::BadRequest,
         }
     }
 }
@@ -114,10 +139,25 @@ pub(super) fn select(
     };
     if !is_bound(view, own, &target) {
         return Err(Refused::Unbound {
-            target: match &target {
-                Target::Service(service) => format!("service {}", service.key),
-                Target::Workload(workload) => format!("workload {}", workload.uid),
-            },
+            target: target.to_string(),
+            gateway: own.gateway.clone(),
+        });
+    }
+    let (kind, is_taken, cure) = match (&target, view.mesh.traffic) {
+        (Target::Service(_), traffic) => {
+            let is_taken = matches!(traffic, Traffic::Service | Traffic::All);
+            ("services", is_taken, "service or all")
+        }
+        (Target::Workload(_), traffic) => {
+            let is_taken = matches!(traffic, Traffic::Workload | Traffic::All);
+            ("workloads", is_taken, "workload or all")
+        }
+    };
+    if !is_taken {
+        return Err(Refused::Traffic {
+            target: target.to_string(),
+            kind,
+            cure,
             gateway: own.gateway.clone(),
         });
     }

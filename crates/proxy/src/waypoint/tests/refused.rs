@@ -2,6 +2,7 @@
 
 use lateen_exchange::Protocol;
 use lateen_hbone::{Authority, ConnectError};
+use lateen_proto::l7::Traffic;
 
 use super::application::{Application, tell};
 use super::world::{World, local};
@@ -149,5 +150,36 @@ fn without_an_endpoint_requests_get_503_and_the_flag_for_it() {
         world
             .logged(&["/nobody", "status=503", "flags=\"UH\""])
             .await;
+    });
+}
+
+#[test]
+fn a_pods_address_is_refused_by_a_waypoint_that_is_not_for_workloads() {
+    local(async {
+        let mut world = World::start().await;
+        let pod = world.endpoint();
+        world.bind_workload("app");
+        for (traffic, workload, service) in [
+            (Traffic::Service, Some("workloads"), None),
+            (Traffic::Workload, None, Some("services")),
+            (Traffic::None, Some("workloads"), Some("services")),
+            (Traffic::All, None, None),
+        ] {
+            world.gateway.traffic = traffic.into();
+            world.configure().await;
+            for (address, refused) in [(pod, workload), (world.vip(), service)] {
+                let asked = world.ask(address).await;
+                match refused {
+                    None => assert!(asked.is_ok(), "{traffic:?} {address}"),
+                    Some(kind) => {
+                        assert_eq!(status(asked.unwrap_err()), 400, "{traffic:?} {address}");
+                        let reason = format!("default/gate takes no traffic for {kind}");
+                        world
+                            .logged(&["connection failed", &reason, &address.to_string()])
+                            .await;
+                    }
+                }
+            }
+        }
     });
 }
