@@ -25,6 +25,7 @@ mod numbers;
 mod own;
 mod policy;
 mod record;
+mod relays;
 mod request;
 mod retry;
 mod rewound;

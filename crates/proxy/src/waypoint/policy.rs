@@ -60,6 +60,14 @@ impl Judge {
         verdict(decision)
     }
 
+    /// Whether the rules admit a connection that is open. Nothing is reported once more.
+    pub(super) fn admits(rules: &RequestRules, peer: &PeerFacts<'_>) -> bool {
+        let decision = rules
+            .streams
+            .decide(&rules.streams.peer(peer), &NoRequest(peer.source_ip));
+        matches!(decision, RequestDecision::Allow { .. })
+    }
+
     /// Decides about a connection whose requests nobody reads.
     pub(super) fn stream(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
         let bits = rules.streams.peer(peer);

@@ -72,7 +72,9 @@ impl Role for Waypoint {
             View::of(snapshot, &self.own, before.as_deref(), tells)
         };
         if let Some(view) = view {
-            self.view.replace(Some(Rc::new(view)));
+            let view = Rc::new(view);
+            self.view.replace(Some(Rc::clone(&view)));
+            self.relays.review(&view);
         }
         // What labels follow from may have changed.
         self.cells.borrow_mut().clear();

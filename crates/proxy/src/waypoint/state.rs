@@ -19,6 +19,7 @@ use super::access_log::LogFormat;
 use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
+use super::relays::Relays;
 use super::turns::{Peer, Turns};
 use super::upstream::{UpstreamError, Upstreams};
 use super::view::View;
@@ -103,6 +104,8 @@ pub struct Waypoint {
     pub(super) names: Names,
     /// The worker's time by identity.
     pub(super) turns: Turns,
+    /// Relayed connections.
+    pub(super) relays: Relays,
     /// Counters of requests that are at hand.
     pub(super) cells: RefCell<Cells>,
     /// Numbers of sources and services, for counters.
@@ -158,6 +161,7 @@ impl Waypoint {
             upstreams: Upstreams::default(),
             names: Names::default(),
             numbers: Numbers::default(),
+            relays: Relays::default(),
             view: RefCell::new(None),
             server: PROTOCOLS.map(|protocol| parameters(protocol, CLIENT_IDLE)),
             client: PROTOCOLS.map(|protocol| parameters(protocol, UPSTREAM_IDLE)),

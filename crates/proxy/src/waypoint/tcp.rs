@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +19,7 @@ use super::connection_log;
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
 use super::policy::{Judge, Verdict};
+use super::relays::Tracked;
 use super::session::Session;
 use super::upstream::Wire;
 use crate::describe;
@@ -31,6 +33,7 @@ pub(super) struct Server {
     wire: Wire,
     endpoint: SocketAddr,
     connection: Connection,
+    tracked: Tracked,
     /// What the server said before its client did.
     greeting: Bytes,
 }
@@ -83,8 +86,8 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
             "the control plane has sent no configuration".to_owned(),
         ));
     };
-    let rules = view.request_rules(session.service_key());
-    if let Verdict::Denied { reason, .. } = Judge::stream(rules, &session.peer_facts()) {
+    let rules = Arc::clone(view.request_rules(session.service_key()));
+    if let Verdict::Denied { reason, .. } = Judge::stream(&rules, &session.peer_facts()) {
         return Err(Failure {
             flags: ResponseFlags::Denied,
             reason: format!("connection closed due to policy rejection: {reason}"),
@@ -108,6 +111,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     wire,
                     endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
+                    tracked: waypoint.relays.enter(session, rules),
                     greeting: Bytes::new(),
                 });
             }
@@ -214,11 +218,15 @@ impl Server {
             wire,
             endpoint,
             connection,
+            tracked,
             ..
         } = self;
         let (connection, ended) = match wire {
-            Wire::Tunnel(server) => run(&session, stream, server, connection).await,
-            Wire::Plain(server) => run(&session, stream, Socket::from(server), connection).await,
+            Wire::Tunnel(server) => run(&session, &tracked, (stream, server), connection).await,
+            Wire::Plain(server) => {
+                let server = Socket::from(server);
+                run(&session, &tracked, (stream, server), connection).await
+            }
         };
         connection_log::finish(&session, connection, Some(endpoint), ended);
     }
@@ -253,33 +261,34 @@ impl Meter for Counted {
 /// Relays until both sides have ended, or something ends them.
 async fn run<A: Duplex, B: Duplex>(
     session: &Session,
-    client: A,
-    server: B,
+    tracked: &Tracked,
+    (client, server): (A, B),
     connection: Connection,
 ) -> (Connection, Result<(), Failure>) {
     let waypoint = &session.waypoint;
     let mut relay = Relay::new(client, server, Counted(connection)).limited(waypoint.limits);
     let ended = tokio::select! {
         biased;
-        () = waypoint.is_cut() => None,
-        outcome = &mut relay => Some(outcome),
+        () = waypoint.is_cut() => Err((
+            ResponseFlags::ConnectionFailure,
+            "connection closed due to connection drain",
+        )),
+        () = tracked.denied() => Err((
+            ResponseFlags::Denied,
+            "connection closed due to policy change",
+        )),
+        outcome = &mut relay => Ok(outcome),
     };
-    if ended.is_none() {
+    if ended.is_err() {
         relay.abort();
     }
     let Counted(connection) = relay.into_meter();
-    let failed = |reason| {
-        Err(Failure {
-            flags: ResponseFlags::ConnectionFailure,
-            reason,
-        })
-    };
-    let ended = match ended {
-        Some(outcome) => match outcome.error {
-            None => Ok(()),
-            Some(error) => failed(error.to_string()),
+    let (flags, reason) = match ended {
+        Ok(outcome) => match outcome.error {
+            None => return (connection, Ok(())),
+            Some(error) => (ResponseFlags::ConnectionFailure, error.to_string()),
         },
-        None => failed("connection closed due to connection drain".to_owned()),
+        Err((flags, reason)) => (flags, reason.to_owned()),
     };
-    (connection, ended)
+    (connection, Err(Failure { flags, reason }))
 }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use lateen_exchange::Protocol;
 use lateen_http::Length;
+use lateen_proto::l7::Action;
 use lateen_proto::workload::AppProtocol;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
+use super::policy::from;
 use super::world::{World, local};
 use super::{connection, get, head, talk};
 use crate::testing::{soon, until};
@@ -122,6 +124,41 @@ fn a_drain_lets_requests_finish_and_tells_clients_to_leave() {
             until("the other client is told to leave", || idle.is_closed()).await;
             until("the tunnel ends", || world.tunnels() == 0).await;
         }
+    });
+}
+
+#[test]
+fn a_policy_that_comes_later_cuts_the_relayed_connections_that_it_denies() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Tcp);
+        let endpoint = world.put_plain_endpoint("server", "app", 3);
+        world.configure().await;
+        greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
+        let mut client = world.stream().await;
+        let stranger = world.tunnel("stranger").await;
+        let request = lateen_hbone::ConnectRequest::new(world.vip());
+        let (mut stranger, _) = stranger.connect(&request).await.unwrap();
+        talk(&mut client, "one", "one").await;
+        talk(&mut stranger, "one", "one").await;
+        world.put_policy("friends", Action::Allow, vec![from("client")]);
+        world.configure().await;
+        let read = soon("the cut", stranger.read(&mut [0])).await;
+        assert!(read.is_err(), "it is reset: {read:?}");
+        let line = world
+            .logged(&["connection complete", "sa/stranger", "due to policy change"])
+            .await;
+        assert!(line.contains("\terror\t"), "{line}");
+        let labels = ["reporter=\"waypoint\"", "response_flags=\"DENY\""];
+        until("it is counted", || {
+            world.metric("istio_tcp_connections_closed_total", &labels) == Some(1.0)
+        })
+        .await;
+        // The other one goes on, also when a policy of another service comes.
+        talk(&mut client, "two", "two").await;
+        world.put_unbound_service("other", 97);
+        world.configure().await;
+        talk(&mut client, "three", "three").await;
     });
 }
 

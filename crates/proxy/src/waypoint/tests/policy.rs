@@ -28,7 +28,7 @@ fn method(method: &str) -> Rule {
 }
 
 /// Everything that this service account sends.
-fn from(account: &str) -> Rule {
+pub fn from(account: &str) -> Rule {
     Rule {
         from: vec![Source {
             principals: vec![exact(&format!("cluster.local/ns/default/sa/{account}"))],
