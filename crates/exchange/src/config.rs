@@ -29,6 +29,9 @@ pub struct Config {
     pub receive_buffer: usize,
     /// Bytes of HTTP/1 that may wait for the socket before senders wait.
     pub send_buffer: usize,
+    /// HTTP/1, a server: a client that ends its direction may still wait for the answer (RFC 9112 §9.5). Otherwise it counts as
+    /// gone, as with Envoy, and its exchange fails with [`ConnectionError::ClosedByPeer`](crate::ConnectionError::ClosedByPeer).
+    pub half_close: bool,
     /// Time-outs. None needs no timer of the runtime; tests and measurements use it.
     pub timeouts: Option<Timeouts>,
 }
@@ -60,6 +63,7 @@ impl Config {
             limits: Limits::default(),
             receive_buffer: 64 * 1024,
             send_buffer: 256 * 1024,
+            half_close: true,
             timeouts: Some(Timeouts::default()),
         }
     }

@@ -93,6 +93,9 @@ impl Core {
     pub(crate) fn end_of_input(&mut self) -> Outcome {
         match &mut self.codec {
             Codec::Server1(http1) => match http1.end_of_input() {
+                Ok(()) if !self.config.half_close && self.has_unanswered() => {
+                    Err(ConnectionError::ClosedByPeer)
+                }
                 Ok(()) => Ok(None),
                 Err(error) => Err(self.refuse1(error)),
             },
@@ -107,6 +110,13 @@ impl Core {
                 _ => Err(ConnectionError::ClosedByPeer),
             },
         }
+    }
+
+    /// True while an exchange of HTTP/1 waits for the end of its answer.
+    fn has_unanswered(&self) -> bool {
+        self.streams
+            .get(&self.open)
+            .is_some_and(|entry| !entry.sent)
     }
 
     /// Answers a fault of an HTTP/1 client, unless an answer has begun.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,9 +10,9 @@ use common::{PIPE, PROTOCOLS, answer, canonical, content, head, local, pair, ser
 use lateen_exchange::{Config, ConnectionError, Error, Protocol, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, Length, Status};
-use tokio::io::{AsyncWriteExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const CHUNKED: [(&str, &str); 1] = [("transfer-encoding", "chunked")];
 
@@ -217,6 +218,47 @@ fn peer_that_closes_within_a_request_ends_it() {
         );
         assert!(exchange.data().await.is_err());
     });
+}
+
+#[test]
+fn http1_client_that_ends_its_direction_is_answered_or_gone_as_the_configuration_says() {
+    for half_close in [true, false] {
+        local(async {
+            let (near, mut peer) = duplex(PIPE);
+            let config = Config {
+                half_close,
+                ..Config::new(Protocol::Http1)
+            };
+            let mut server = server::Connection::new(near, config);
+            let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+            peer.write_all(request).await.expect("it is open");
+            let (_, exchange) = server.next().await.expect("no fault").expect("one");
+            let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+            peer.shutdown().await.expect("it is open");
+            let gone = timeout(
+                Duration::from_millis(100),
+                poll_fn(|cx| exchange.poll_gone(cx)),
+            );
+            let gone = gone.await.ok();
+            assert_eq!(gone.is_none(), half_close);
+            let replied = exchange.reply(Status::OK, &[], Length::Known(0));
+            assert_eq!(replied.is_ok(), half_close);
+            if half_close {
+                exchange.finish().expect("it is open");
+            } else {
+                let gone = gone.expect("the client is gone");
+                assert!(matches!(
+                    gone,
+                    Error::Connection(ConnectionError::ClosedByPeer)
+                ));
+            }
+            drop(exchange);
+            let mut answer = String::new();
+            peer.read_to_string(&mut answer).await.expect("text");
+            assert_eq!(answer.starts_with("HTTP/1.1 200 "), half_close, "{answer}");
+            assert_eq!(driver.await.expect("no panic").is_ok(), half_close);
+        });
+    }
 }
 
 #[test]

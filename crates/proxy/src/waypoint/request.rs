@@ -273,8 +273,9 @@ impl Attempt<'_> {
         };
         let lease = tokio::select! {
             biased;
-            lease = upstream.lease(|| waypoint.client_config(protocol), connect) => lease,
+            // An endpoint hears nothing of a client that has left by now.
             error = poll_fn(|cx| client.poll_gone(cx)) => return left(record, &error),
+            lease = upstream.lease(|| waypoint.client_config(protocol), connect) => lease,
         };
         let mut lease = match lease {
             Ok(lease) => lease,

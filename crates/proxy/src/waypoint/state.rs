@@ -163,7 +163,10 @@ impl Waypoint {
             numbers: Numbers::default(),
             relays: Relays::default(),
             view: RefCell::new(None),
-            server: PROTOCOLS.map(|protocol| parameters(protocol, CLIENT_IDLE)),
+            server: PROTOCOLS.map(|protocol| Config {
+                half_close: false,
+                ..parameters(protocol, CLIENT_IDLE)
+            }),
             client: PROTOCOLS.map(|protocol| parameters(protocol, UPSTREAM_IDLE)),
             is_cut: Cell::new(false),
             cut: Notify::new(),

@@ -40,7 +40,11 @@ where
     H: Fn(FramedRequest, server::Exchange) -> F,
     F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
 {
-    let mut connection = server::Connection::new(io, Config::new(protocol));
+    let config = Config {
+        half_close: false,
+        ..Config::new(protocol)
+    };
+    let mut connection = server::Connection::new(io, config);
     while let Ok(Some((request, exchange))) = connection.next().await {
         requests.set(requests.get() + 1);
         let answered = handler(request, exchange);

@@ -1,7 +1,8 @@
 //! Requests and answers that pass the waypoint.
 
 use bytes::Bytes;
-use lateen_exchange::Protocol;
+use lateen_exchange::{Error, Protocol};
+use lateen_h2::Code;
 use lateen_http::{Known, Limits, RawTrailers, Trailers, Version};
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -222,21 +223,169 @@ fn a_client_that_waits_for_status_100_gets_it() {
     });
 }
 
-/// A client of HTTP/1 that closes its side may still wait for the answer (RFC 9112 §9.6); a reset of HTTP/2 is clear.
+/// Answers nothing, and tells when the client is gone.
+fn wait_until_gone() -> (
+    impl Fn(
+        lateen_http::FramedRequest,
+        lateen_exchange::server::Exchange,
+    ) -> futures_util::future::LocalBoxFuture<'static, Result<(), lateen_exchange::Error>>
+    + Clone,
+    tokio::sync::mpsc::UnboundedReceiver<lateen_exchange::Error>,
+) {
+    let (told, gone) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |_, exchange: lateen_exchange::server::Exchange| {
+        let told = told.clone();
+        let wait: futures_util::future::LocalBoxFuture<'static, _> = Box::pin(async move {
+            let error = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
+            told.send(error.clone()).unwrap();
+            Err(error)
+        });
+        wait
+    };
+    (handler, gone)
+}
+
+/// As with Envoy: whether the client closes both directions or one cannot be told apart in time.
+#[test]
+fn an_http1_client_that_closes_its_side_has_left_its_request() {
+    local(async {
+        for (port, protocol) in [
+            (AppProtocol::Unknown, Protocol::Http1),
+            (AppProtocol::Http2, Protocol::Http2),
+        ] {
+            let mut world = World::unconfigured();
+            world.put_service("server", 96, port);
+            let endpoint = world.put_plain_endpoint("server", "app", 3);
+            world.configure().await;
+            let (handler, mut gone) = wait_until_gone();
+            let _application = Application::plain(endpoint, protocol, handler).await;
+            let mut stream = world.stream().await;
+            let request = "GET /waits HTTP/1.1\r\nhost: a\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            stream.shutdown().await.unwrap();
+            let error = soon("the endpoint hears of it", gone.recv()).await.unwrap();
+            match protocol {
+                Protocol::Http1 => assert!(matches!(error, Error::Connection(_)), "{error}"),
+                Protocol::Http2 => {
+                    assert!(matches!(error, Error::Reset(Code::CANCEL)), "{error}");
+                }
+            }
+            let mut answer = Vec::new();
+            soon("the end", stream.read_to_end(&mut answer))
+                .await
+                .unwrap();
+            assert_eq!(answer, b"");
+            world.logged(&["/waits", "flags=\"DC\"", "status=0"]).await;
+        }
+    });
+}
+
+#[test]
+fn a_call_of_grpc_that_its_client_cancels_is_reset_at_the_endpoint_and_its_connection_goes_on() {
+    local(async {
+        let world = World::start().await;
+        let (handler, mut gone) = wait_until_gone();
+        let application = Application::plain(world.endpoint(), Protocol::Http2, handler).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+        ];
+        let call = || {
+            client
+                .request(&head("POST", "/a.B/Wait", &fields), None)
+                .unwrap()
+        };
+        let (cancelled, other) = (call(), call());
+        for call in [&cancelled, &other] {
+            call.send(Bytes::from_static(b"\0\0\0\0\x01a"))
+                .await
+                .unwrap();
+        }
+        until("both are there", || application.requests.get() == 2).await;
+        cancelled.reset(Code::CANCEL);
+        let error = soon("the endpoint hears of it", gone.recv()).await.unwrap();
+        assert!(matches!(error, Error::Reset(Code::CANCEL)), "{error}");
+        // The other call on the same connections is untouched.
+        other.send(Bytes::from_static(b"\0\0\0\0\0")).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        assert!(gone.try_recv().is_err());
+        assert_eq!(application.connections.get(), 1);
+        drop(other);
+        let line = world.logged(&["/a.B/Wait", "flags=\"DC\""]).await;
+        assert!(line.contains("status=0"), "{line}");
+    });
+}
+
+#[test]
+fn an_answer_that_its_client_resets_halfway_is_reset_at_the_endpoint() {
+    local(async {
+        let world = World::start().await;
+        let (told, mut failed) = tokio::sync::mpsc::unbounded_channel();
+        let flood = move |_, exchange: lateen_exchange::server::Exchange| {
+            let told = told.clone();
+            async move {
+                exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Delimited)?;
+                loop {
+                    if let Err(error) = exchange.send(Bytes::from_static(&[7; 4096])).await {
+                        told.send(()).unwrap();
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, flood).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let exchange = client.request(&head("GET", "/flood", &[]), None).unwrap();
+        exchange.finish().unwrap();
+        let answered = soon("an answer", exchange.answer()).await.unwrap();
+        assert_eq!(answered.status().code(), 200);
+        let _ = soon("content", exchange.data()).await.unwrap().unwrap();
+        drop(exchange);
+        soon("the endpoint hears of it", failed.recv())
+            .await
+            .unwrap();
+        world
+            .logged(&["/flood", "flags=\"DC\"", "status=200"])
+            .await;
+    });
+}
+
+#[test]
+fn a_reset_of_the_endpoint_behind_its_head_reaches_the_client_with_its_code() {
+    local(async {
+        let world = World::start().await;
+        let breaks = |_, exchange: lateen_exchange::server::Exchange| async move {
+            exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Delimited)?;
+            exchange.send("some".into()).await?;
+            // The content has left by then.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            exchange.reset(Code::ENHANCE_YOUR_CALM);
+            Ok(())
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, breaks).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let exchange = client.request(&head("GET", "/breaks", &[]), None).unwrap();
+        exchange.finish().unwrap();
+        let _ = soon("an answer", exchange.answer()).await.unwrap();
+        let content = soon("content", exchange.data()).await.unwrap();
+        assert_eq!(content.as_deref(), Some(&b"some"[..]));
+        let error = soon("the reset", exchange.data()).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Reset(Code::ENHANCE_YOUR_CALM)),
+            "{error}"
+        );
+    });
+}
+
 #[test]
 fn an_http2_client_that_resets_its_request_ends_it_at_the_endpoint() {
     local(async {
         let world = World::start().await;
         let protocol = Protocol::Http2;
-        let (told, mut gone) = tokio::sync::mpsc::unbounded_channel();
-        let handler = move |_, exchange: lateen_exchange::server::Exchange| {
-            let told = told.clone();
-            async move {
-                let error = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
-                told.send(error.to_string()).unwrap();
-                Err(error)
-            }
-        };
+        let (handler, mut gone) = wait_until_gone();
         let _application = Application::plain(world.endpoint(), protocol, handler).await;
         let client = connection(world.stream().await, protocol);
         let exchange = client.request(&head("GET", "/slow", &[]), None).unwrap();
