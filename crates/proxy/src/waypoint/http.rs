@@ -17,8 +17,8 @@ const ROUNDS: usize = 8;
 
 /// Serves a connection until it has ended and its last request has.
 ///
-/// When the process drains, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its next answer: closed while
-/// it is idle, it would lose a request that is on its way.
+/// When the process drains, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its answer, and at once if it is idle:
+/// otherwise a client that keeps it for later would hold the process until the deadline.
 pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     session: Rc<Session>,
     io: IO,
@@ -31,9 +31,7 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     poll_fn(|cx| {
         if !is_draining && draining.as_mut().poll(cx).is_ready() {
             is_draining = true;
-            if protocol == Protocol::Http2 || !requests.is_empty() {
-                connection.drain();
-            }
+            connection.drain();
         }
         for _ in 0..ROUNDS {
             let mut has_moved = false;
@@ -43,9 +41,6 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
                     Poll::Ready(Ok(Some((head, exchange)))) => {
                         has_moved = true;
                         requests.push(request::serve(Rc::clone(&session), head, exchange));
-                        if is_draining {
-                            connection.drain();
-                        }
                     }
                     Poll::Ready(Ok(None)) => is_over = true,
                     Poll::Ready(Err(error)) => {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use lateen_config::PortProtocol;
 use lateen_exchange::Protocol;
 use lateen_hbone::{Incoming, Status, Stream};
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 
 use super::destination::{Refused, select};
@@ -84,11 +85,16 @@ fn accept(session: &Session, incoming: Incoming) -> Option<Stream> {
 
 /// Serves a stream of a port whose owner says HTTP, of whichever version the client speaks.
 async fn serve_http(session: Rc<Session>, mut stream: Stream) {
-    let first = async {
-        let begun = begin(&mut stream).await?;
-        decide(&mut stream, begun).await
+    let begun = tokio::select! {
+        biased;
+        begun = begin(&mut stream) => begun,
+        () = session.waypoint.worker.draining() => return close(stream).await,
     };
-    match first.await {
+    let first = match begun {
+        Ok(begun) => decide(&mut stream, begun).await,
+        Err(error) => Err(error),
+    };
+    match first {
         Ok(First { detected, bytes }) => {
             let protocol = match detected {
                 Detected::Http2 => Protocol::Http2,
@@ -110,7 +116,16 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             let Some(mut server) = tcp::connect(&session).await else {
                 return;
             };
-            match server.speaks_before(begin(&mut stream)).await {
+            let spoken = tokio::select! {
+                biased;
+                spoken = server.speaks_before(begin(&mut stream)) => spoken,
+                // Nobody waits for anything.
+                () = session.waypoint.worker.draining() => {
+                    server.leave();
+                    return close(stream).await;
+                }
+            };
+            match spoken {
                 Some(begun) => (begun, Some(server)),
                 None => return server.relay(stream).await,
             }
@@ -148,6 +163,12 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
         server.leave();
     }
     http::serve(session, Rewound::new(bytes, stream), protocol).await;
+}
+
+/// Ends a stream on which nothing was said.
+async fn close(mut stream: Stream) {
+    // A client that is gone needs no end.
+    let _ = stream.shutdown().await;
 }
 
 fn gone(session: &Session, error: &io::Error) {
