@@ -18,6 +18,7 @@ mod grpc;
 mod head;
 mod hop;
 mod http;
+mod leaving;
 mod local_reply;
 mod mesh;
 mod names;

@@ -17,6 +17,8 @@ pub struct Binding {
     pub destination: Bound,
     /// The Gateways that take its traffic.
     pub parents: Vec<Parent>,
+    /// Those of them that get no new connections.
+    pub leaving: Vec<NamespacedName>,
 }
 
 /// The destination of a Binding.
@@ -75,9 +77,14 @@ impl Resource for Binding {
             }
         };
         let parents = wire.parents.iter().map(Parent::parse);
+        let leaving = wire.leaving.iter().map(|name| {
+            name.parse()
+                .map_err(|error| Rejection::Invalid(format!("leaving: {error}")))
+        });
         Ok(Self {
             destination,
             parents: parents.collect::<Result<_, _>>()?,
+            leaving: leaving.collect::<Result<_, _>>()?,
         })
     }
 }

@@ -10,20 +10,36 @@ use super::kinds::{BINDING, GATEWAY};
 use crate::attached::RequestRules;
 use crate::{ServiceKey, Snapshot};
 
+/// How the traffic of a destination stands to a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The Gateway takes it.
+    Bound,
+    /// The Gateway serves the connections that it has, and gets no new ones.
+    Leaving,
+    /// The Gateway takes none of it.
+    Unbound,
+}
+
 impl Snapshot {
     /// The Gateway of this name. A proxy of a Gateway serves nothing without it.
     pub fn gateway(&self, name: &NamespacedName) -> Option<&Gateway> {
         self.resource(&GATEWAY, &name.to_string())
     }
 
-    /// True if a Binding leads the traffic of a destination to a Gateway. The name is the destination's xDS name:
-    /// `namespace/hostname` of a service, or a workload's uid.
-    pub fn is_bound(&self, destination: &str, gateway: &NamespacedName) -> bool {
+    /// Whether a Binding leads the traffic of a destination to a Gateway, and whether that has an end. The name is the
+    /// destination's xDS name: `namespace/hostname` of a service, or a workload's uid.
+    pub fn standing(&self, destination: &str, gateway: &NamespacedName) -> Standing {
         let binding = self.resource::<Binding>(&BINDING, destination);
-        binding.is_some_and(|binding| {
-            let mut parents = binding.parents.iter();
-            parents.any(|parent| parent.gateway == *gateway)
-        })
+        let Some(binding) = binding else {
+            return Standing::Unbound;
+        };
+        let mut parents = binding.parents.iter();
+        match parents.any(|parent| parent.gateway == *gateway) {
+            false => Standing::Unbound,
+            true if binding.leaving.contains(gateway) => Standing::Leaving,
+            true => Standing::Bound,
+        }
     }
 
     /// The rules of requests for a service: the policies and token rules of the store's Gateway and of the service. `None`: those

@@ -22,3 +22,4 @@ pub use gateway::{
     AccessLog, Encoding, Gateway, MeshSettings, OutboundPolicy, PathNormalization, Retry, Traffic,
 };
 pub use kinds::{AUTHENTICATION, AUTHORIZATION, BINDING, GATEWAY, waypoint};
+pub use lookup::Standing;

@@ -3,10 +3,12 @@
 //! The request's authority alone selects it. A Host field of a request inside never does, so it cannot choose another
 //! service's policies.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use lateen_config::l7::Standing;
 use lateen_config::l7::Traffic;
 use lateen_config::{PortProtocol, Service, ServiceKey, Workload};
 use lateen_hbone::{Authority, Status};
@@ -137,7 +139,7 @@ pub(super) fn select(
             (SocketAddr::new(ip, *port), target)
         }
     };
-    if !is_bound(view, own, &target) {
+    if standing(view, own, &target) == Standing::Unbound {
         return Err(Refused::Unbound {
             target: target.to_string(),
             gateway: own.gateway.clone(),
@@ -200,20 +202,22 @@ fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
     }
 }
 
-/// Whether the control plane has traffic for the target pass this waypoint.
-fn is_bound(view: &View, own: &Own, target: &Target) -> bool {
+/// How the traffic for the target stands to this waypoint, as the control plane says.
+pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
     let serves = |waypoint| view.snapshot.serves(waypoint, &view.own);
-    match target {
-        Target::Service(service) => {
-            service.waypoints().any(serves)
-                || view
-                    .snapshot
-                    .is_bound(&service.key.to_string(), &own.gateway)
-        }
-        Target::Workload(workload) => {
-            workload.waypoint.as_ref().is_some_and(serves)
-                || view.snapshot.is_bound(workload.uid.as_str(), &own.gateway)
-        }
+    let (is_named, name) = match target {
+        Target::Service(service) => (
+            service.waypoints().any(serves),
+            Cow::Owned(service.key.to_string()),
+        ),
+        Target::Workload(workload) => (
+            workload.waypoint.as_ref().is_some_and(serves),
+            Cow::Borrowed(workload.uid.as_str()),
+        ),
+    };
+    match is_named {
+        true => Standing::Bound,
+        false => view.snapshot.standing(&name, &own.gateway),
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use lateen_config::l7::Standing;
 use lateen_exchange::{Protocol, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -19,6 +20,9 @@ const ROUNDS: usize = 8;
 ///
 /// When the process drains, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its answer, and at once if it is idle:
 /// otherwise a client that keeps it for later would hold the process until the deadline.
+///
+/// When the destination leaves this waypoint, a connection of HTTP/1 ends with its next answer, for a request may be on its way. Once
+/// the destination is gone from here, the connection ends as in a drain.
 pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     session: Rc<Session>,
     io: IO,
@@ -27,9 +31,17 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     let mut connection = server::Connection::new(io, session.waypoint.server_config(protocol));
     let mut requests = Slots::default();
     let mut draining = pin!(session.waypoint.worker.draining());
+    let place = session.waypoint.connections.enter(&session);
     let (mut is_draining, mut is_over) = (false, false);
     poll_fn(|cx| {
         if !is_draining && draining.as_mut().poll(cx).is_ready() {
+            is_draining = true;
+            connection.drain();
+        }
+        let standing = place.poll_standing(cx);
+        let ends_idle = standing == Standing::Unbound
+            || standing == Standing::Leaving && (protocol == Protocol::Http2 || !requests.is_empty());
+        if !is_draining && ends_idle {
             is_draining = true;
             connection.drain();
         }
@@ -41,6 +53,10 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
                     Poll::Ready(Ok(Some((head, exchange)))) => {
                         has_moved = true;
                         requests.push(request::serve(Rc::clone(&session), head, exchange));
+                        if !is_draining && standing == Standing::Leaving {
+                            is_draining = true;
+                            connection.drain();
+                        }
                     }
                     Poll::Ready(Ok(None)) => is_over = true,
                     Poll::Ready(Err(error)) => {

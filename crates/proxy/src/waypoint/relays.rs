@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use lateen_config::l7::RequestRules;
+use lateen_config::l7::{RequestRules, Standing};
 use slab::Slab;
 
 use super::policy::Judge;
@@ -65,8 +65,12 @@ impl Relays {
 }
 
 impl Entry {
-    /// Whether a policy that now counts denies the connection.
+    /// Whether a policy that now counts denies the connection, or none can: the destination is no longer bound to this waypoint.
     fn review(&self, view: &View) -> bool {
+        if self.session.standing(view) == Standing::Unbound {
+            self.is_denied.set(true);
+            return true;
+        }
         let rules = view.request_rules(self.session.service_key());
         if !Arc::ptr_eq(&self.rules.borrow(), rules) {
             self.rules.replace(Arc::clone(rules));

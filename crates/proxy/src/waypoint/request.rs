@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_config::PortProtocol;
+use lateen_config::l7::Standing;
 use lateen_exchange::{ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, FieldValue, FramedRequest, Status, Version, WebSocketKey};
@@ -71,6 +72,7 @@ const INVALID: Answer = Answer {
 };
 
 // Envoy's words for what became of a request.
+const NO_ROUTE: &str = "route_not_found";
 const NO_HEALTHY: &str = "no_healthy_upstream";
 const PROTOCOL_ERROR: &str = "protocol_error";
 const TERMINATION: &str = "connection_termination";
@@ -124,6 +126,12 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
             });
         }
     };
+    if session.standing(&view) == Standing::Unbound {
+        // Its policies are gone from here as well.
+        let reason = "the destination is no longer bound to this waypoint".to_owned();
+        record.fail(RequestFlags::NoRoute, NO_ROUTE, reason);
+        return Err(NO_UPSTREAM);
+    }
     let rules = view.request_rules(session.service_key());
     match session.judge.request(rules, &session.peer_facts(), head) {
         Verdict::Admitted => Ok(()),
@@ -222,7 +230,7 @@ async fn endpoint(
 
 fn nowhere(why: &NoEndpoint) -> Failed {
     let (flags, details) = match why {
-        NoEndpoint::Gone(_) => (RequestFlags::NoRoute, "route_not_found"),
+        NoEndpoint::Gone(_) => (RequestFlags::NoRoute, NO_ROUTE),
         _ => (RequestFlags::NoHealthyUpstream, NO_HEALTHY),
     };
     Failed {

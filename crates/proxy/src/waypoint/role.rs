@@ -75,6 +75,7 @@ impl Role for Waypoint {
             let view = Rc::new(view);
             self.view.replace(Some(Rc::clone(&view)));
             self.relays.review(&view);
+            self.connections.review(&view);
         }
         // What labels follow from may have changed.
         self.cells.borrow_mut().clear();

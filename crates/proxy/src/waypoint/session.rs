@@ -1,16 +1,18 @@
 //! Facts of one stream of a tunnel, which hold for all of its requests: the peer, the source, and the destination.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use lateen_config::ServiceKey;
+use lateen_config::l7::Standing;
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
 use lateen_telemetry::Party;
 use lateen_types::{Strng, VerifiedPeer};
 
-use super::destination::{Destination, Target};
+use super::destination::{self, Destination, Target};
 use super::policy::Judge;
 use super::state::Waypoint;
 use super::view::View;
@@ -45,6 +47,8 @@ pub(super) struct Session {
     /// What the source's proxy says about the connection. Relayed connections carry it on.
     pub(super) baggage: Option<Baggage>,
     pub(super) forwarded: Option<Forwarded>,
+    /// How the destination stood to this waypoint in the view of this number.
+    standing: Cell<(u64, Standing)>,
 }
 
 impl Session {
@@ -82,10 +86,23 @@ impl Session {
             judge: Judge::default(),
             waypoint: Rc::clone(waypoint),
             tunnel: Rc::clone(tunnel),
+            standing: Cell::new((view.number, Standing::Bound)),
             destination,
             baggage,
             forwarded,
         }
+    }
+
+    /// How the destination stands to this waypoint. It is looked up once a view.
+    pub(super) fn standing(&self, view: &View) -> Standing {
+        let (known, standing) = self.standing.get();
+        if known == view.number {
+            return standing;
+        }
+        let Destination { target, .. } = &self.destination;
+        let standing = destination::standing(view, &self.waypoint.own, target);
+        self.standing.set((view.number, standing));
+        standing
     }
 
     /// What policies see of the peer.

@@ -16,6 +16,7 @@ use lateen_types::Strng;
 use tokio::sync::Notify;
 
 use super::access_log::LogFormat;
+use super::leaving::HttpConnections;
 use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
@@ -106,6 +107,8 @@ pub struct Waypoint {
     pub(super) turns: Turns,
     /// Relayed connections.
     pub(super) relays: Relays,
+    /// HTTP connections.
+    pub(super) connections: HttpConnections,
     /// Counters of requests that are at hand.
     pub(super) cells: RefCell<Cells>,
     /// Numbers of sources and services, for counters.
@@ -162,6 +165,7 @@ impl Waypoint {
             names: Names::default(),
             numbers: Numbers::default(),
             relays: Relays::default(),
+            connections: HttpConnections::default(),
             view: RefCell::new(None),
             server: PROTOCOLS.map(|protocol| Config {
                 half_close: false,

@@ -15,6 +15,8 @@ pub(super) struct View {
     pub(super) own: Arc<Workload>,
     /// The settings of the Gateway and of the mesh.
     pub(super) mesh: Arc<Mesh>,
+    /// Counts the views of a worker.
+    pub(super) number: u64,
 }
 
 impl View {
@@ -41,6 +43,7 @@ impl View {
             own: Arc::clone(workload),
             mesh,
             snapshot,
+            number: before.map_or(0, |before| before.number) + 1,
         })
     }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lateen_config::Store;
 use lateen_config::l7::{
-    self, BINDING, Bound, Encoding, GATEWAY, OutboundPolicy, PathNormalization, Traffic,
+    self, BINDING, Bound, Encoding, GATEWAY, OutboundPolicy, PathNormalization, Standing, Traffic,
 };
 use lateen_proto::l7 as proto;
 use lateen_types::NamespacedName;
@@ -115,6 +116,7 @@ fn binding(destination: proto::binding::Destination, gateway: &str) -> Vec<u8> {
             identity: "shop/gateway".into(),
         }],
         destination: Some(destination),
+        leaving: Vec::new(),
     }
     .encode_to_vec()
 }
@@ -140,13 +142,13 @@ fn a_binding_leads_a_destination_to_its_gateways() {
     }
     let snapshot = store.snapshot();
     for (destination, expected) in [
-        ("shop/web", true),
-        ("c//Pod/shop/web", true),
-        ("shop/db", false),
-        ("shop/none", false),
+        ("shop/web", Standing::Bound),
+        ("c//Pod/shop/web", Standing::Bound),
+        ("shop/db", Standing::Unbound),
+        ("shop/none", Standing::Unbound),
     ] {
         assert_eq!(
-            snapshot.is_bound(destination, &gateway),
+            snapshot.standing(destination, &gateway),
             expected,
             "{destination}"
         );
@@ -158,8 +160,20 @@ fn a_binding_leads_a_destination_to_its_gateways() {
         web.destination,
         Bound::Service(NamespacedName::new("shop", "web"))
     );
+    let standing = |store: &mut Store| store.snapshot().standing("shop/web", &gateway);
+    for (leaving, expected) in [
+        (vec!["shop/gateway".to_owned()], Standing::Leaving),
+        (vec!["shop/other".to_owned()], Standing::Bound),
+    ] {
+        let mut wire =
+            proto::Binding::decode(&*binding(Service("shop/web".into()), "shop/gateway"));
+        wire.as_mut().unwrap().leaving = leaving;
+        let bytes = wire.unwrap().encode_to_vec();
+        assert_eq!(put(&mut store, &BINDING, "shop/web", bytes), None);
+        assert_eq!(standing(&mut store), expected);
+    }
     remove(&mut store, &BINDING, "shop/web");
-    assert!(!store.snapshot().is_bound("shop/web", &gateway));
+    assert_eq!(standing(&mut store), Standing::Unbound);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn a_policy_that_comes_later_cuts_the_relayed_connections_that_it_denies() {
         .await;
         // The other one goes on, also when a policy of another service comes.
         talk(&mut client, "two", "two").await;
-        world.put_unbound_service("other", 97);
+        world.put_unbound_service("other", 97, AppProtocol::Unknown);
         world.configure().await;
         talk(&mut client, "three", "three").await;
     });

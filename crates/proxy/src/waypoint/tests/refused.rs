@@ -3,6 +3,7 @@
 use lateen_exchange::Protocol;
 use lateen_hbone::{Authority, ConnectError};
 use lateen_proto::l7::Traffic;
+use lateen_proto::workload::AppProtocol;
 
 use super::application::{Application, tell};
 use super::world::{World, local};
@@ -38,7 +39,7 @@ fn a_destination_that_nobody_knows_is_refused_with_its_address() {
 fn a_service_of_another_gateway_is_refused_whatever_its_requests_say() {
     local(async {
         let mut world = World::start().await;
-        world.put_unbound_service("other", 97);
+        world.put_unbound_service("other", 97, AppProtocol::Unknown);
         world.put_plain_endpoint("other", "other", 4);
         world.configure().await;
         let other = std::net::SocketAddr::from((world.ip(97, 1), 80));
@@ -60,7 +61,7 @@ fn a_service_of_another_gateway_is_refused_whatever_its_requests_say() {
 fn a_binding_opens_the_way_before_the_service_names_its_waypoint() {
     local(async {
         let mut world = World::start().await;
-        world.put_unbound_service("other", 97);
+        world.put_unbound_service("other", 97, AppProtocol::Unknown);
         let endpoint = world.put_plain_endpoint("other", "other", 4);
         world.bind("other");
         world.configure().await;

@@ -196,8 +196,8 @@ impl World {
     }
 
     /// A service that is bound to nobody.
-    pub fn put_unbound_service(&mut self, name: &str, number: u8) {
-        let mut service = self.service(name, number, AppProtocol::Unknown);
+    pub fn put_unbound_service(&mut self, name: &str, number: u8, protocol: AppProtocol) {
+        let mut service = self.service(name, number, protocol);
         service.waypoint = None;
         self.put(
             wds::service_name("default", name),
@@ -284,6 +284,23 @@ impl World {
 
     /// Has the Gateway take the traffic of a service that names no waypoint.
     pub fn bind(&mut self, service: &str) {
+        self.put_binding(service, &[]);
+    }
+
+    /// Has the Gateway get no new connections of a service.
+    pub fn leave(&mut self, service: &str) {
+        self.put_binding(service, &["default/gate"]);
+    }
+
+    /// Takes a service from the Gateway.
+    pub fn unbind(&mut self, service: &str) {
+        let name = wds::service_name("default", service);
+        self.rules
+            .retain(|(kind, known, _)| *kind != &kinds::BINDING || *known != name);
+    }
+
+    fn put_binding(&mut self, service: &str, leaving: &[&str]) {
+        self.unbind(service);
         let name = wds::service_name("default", service);
         let binding = l7::Binding {
             parents: vec![l7::Parent {
@@ -291,6 +308,7 @@ impl World {
                 identity: "default/gate".to_owned(),
             }],
             destination: Some(l7::binding::Destination::Service(name.clone())),
+            leaving: leaving.iter().map(ToString::to_string).collect(),
         };
         self.rules
             .push((&kinds::BINDING, name, binding.encode_to_vec()));

@@ -1,0 +1,90 @@
+//! A service that is taken from the waypoint while clients have connections to it.
+
+use std::net::SocketAddr;
+
+use lateen_exchange::Protocol;
+use lateen_proto::workload::AppProtocol;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+
+use super::application::{Application, tell};
+use super::connections::greet_and_echo;
+use super::world::{World, local};
+use super::{connection, get, talk};
+use crate::testing::{soon, until};
+
+/// A waypoint with a service `other` that is bound by a Binding alone, and the address of the service and of its endpoint.
+async fn bound(protocol: AppProtocol) -> (World, SocketAddr, SocketAddr) {
+    let mut world = World::unconfigured();
+    world.put_unbound_service("other", 97, protocol);
+    let endpoint = world.put_plain_endpoint("other", "other", 4);
+    world.bind("other");
+    world.configure().await;
+    let service = (world.ip(97, 1), 80).into();
+    (world, service, endpoint)
+}
+
+#[test]
+fn a_connection_ends_with_its_next_answer_when_its_service_leaves() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let (mut world, service, endpoint) = bound(AppProtocol::Unknown).await;
+            let _application = Application::plain(endpoint, protocol, tell).await;
+            let client = connection(world.ask(service).await.unwrap(), protocol);
+            assert_eq!(get(&client, "GET", "/before").await.0, 200);
+            world.leave("other");
+            world.configure().await;
+            if protocol == Protocol::Http1 {
+                // A request that is on its way when the waypoint hears of it.
+                assert_eq!(get(&client, "GET", "/on-its-way").await.0, 200);
+            }
+            until("the client is told to leave", || client.is_closed()).await;
+            let late = connection(world.ask(service).await.unwrap(), protocol);
+            assert_eq!(
+                get(&late, "GET", "/late").await.0,
+                200,
+                "from a proxy that lags"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_service_that_is_gone_from_here_is_served_no_longer() {
+    local(async {
+        let (mut world, service, endpoint) = bound(AppProtocol::Unknown).await;
+        let _application = Application::plain(endpoint, Protocol::Http1, tell).await;
+        let mut client = world.ask(service).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        talk(&mut client, request, "HTTP/1.1 200 OK\r\n").await;
+        // Half of a request is here when the service goes.
+        talk(&mut client, &request[..20], "").await;
+        world.unbind("other");
+        world.configure().await;
+        let mut rest = Vec::new();
+        soon("the end", client.read_to_end(&mut rest))
+            .await
+            .unwrap();
+        let rest = String::from_utf8_lossy(&rest);
+        assert_eq!(rest.matches("HTTP/1.1").count(), 0, "{rest}");
+        let refused = world.ask(service).await;
+        assert!(refused.is_err(), "it gets no new connection");
+    });
+}
+
+#[test]
+fn a_relayed_connection_ends_when_its_service_is_gone_from_here() {
+    local(async {
+        let (mut world, service, endpoint) = bound(AppProtocol::Tcp).await;
+        greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
+        let mut client = world.ask(service).await.unwrap();
+        talk(&mut client, "one", "one").await;
+        world.leave("other");
+        world.configure().await;
+        talk(&mut client, "two", "two").await;
+        world.unbind("other");
+        world.configure().await;
+        let read = soon("the cut", client.read(&mut [0])).await;
+        assert!(read.is_err(), "it is reset: {read:?}");
+    });
+}
