@@ -5,6 +5,7 @@
 mod authority;
 mod canonical;
 mod connect;
+mod detect;
 mod downstream;
 mod fields;
 mod framing;
@@ -30,6 +31,7 @@ mod websocket;
 pub use authority::{Authority, HostPattern};
 pub use canonical::{Canonical, Rules};
 pub use connect::ConnectHead;
+pub use detect::{Detected, detect};
 pub use downstream::{ClientCertificate, Downstream, PeerKind};
 pub use fields::{Field, Fields, Line, Lines};
 pub use framing::{Asked, FramedRequest, FramedResponse, Length};

@@ -10,7 +10,6 @@ mod access_log;
 mod choose;
 mod connection_log;
 mod destination;
-mod detect;
 mod dial;
 mod endpoint;
 mod forward;

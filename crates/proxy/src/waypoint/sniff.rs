@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use lateen_http::{Detected, detect};
 use tokio::io::{self, AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, timeout_at};
-
-use super::detect::{Detected, detect};
 
 /// How long a client may be silent before its server is asked to speak first.
 pub(super) const SILENCE: Duration = Duration::from_millis(50);

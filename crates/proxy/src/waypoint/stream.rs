@@ -6,11 +6,11 @@ use std::rc::Rc;
 use lateen_config::PortProtocol;
 use lateen_exchange::Protocol;
 use lateen_hbone::{Incoming, Status, Stream};
+use lateen_http::Detected;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 
 use super::destination::{Refused, select};
-use super::detect::Detected;
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
 use super::sniff::{First, SILENCE, begin, decide};

@@ -1,7 +1,7 @@
 //! Detection of a connection's protocol from its first bytes.
 
 /// The most bytes of a first line that are looked at: as long as the longest request head.
-pub(super) const MOST: usize = 60 * 1024;
+const MOST: usize = 60 * 1024;
 
 /// The client's preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -11,7 +11,7 @@ const METHOD: usize = 64;
 
 /// The protocol that the first bytes of a client begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detected {
+pub enum Detected {
     /// A request line of HTTP/1.
     Http1,
     /// The preface of HTTP/2.
@@ -23,7 +23,7 @@ pub(super) enum Detected {
 }
 
 /// Judges the bytes that have come so far. More bytes never change a decision.
-pub(super) fn detect(bytes: &[u8]) -> Detected {
+pub fn detect(bytes: &[u8]) -> Detected {
     if bytes.len() >= PREFACE.len() && bytes.starts_with(PREFACE) {
         return Detected::Http2;
     }
@@ -100,6 +100,33 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_request_line_is_detected_however_its_bytes_come(
+            method in "[A-Za-z!#$%&'*+.^_`|~-]{1,64}",
+            target in "[!-~]{1,40}",
+            minor in "[0-9]",
+            end in prop::sample::select(vec!["\r\n", "\n"]),
+            rest in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let mut bytes = format!("{method} {target} HTTP/1.{minor}{end}").into_bytes();
+            let line = bytes.len();
+            for cut in 0..line {
+                prop_assert_eq!(detect(&bytes[..cut]), Detected::Undecided, "{}", cut);
+            }
+            bytes.extend(rest);
+            prop_assert_eq!(detect(&bytes), Detected::Http1);
+        }
+
+        #[test]
+        fn tls_and_other_binary_protocols_are_decided_by_their_first_byte(
+            first in prop::sample::select(vec![0x00_u8, 0x16, 0x10, 0x80, 0xff, b'(', b'\n']),
+            rest in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let bytes: Vec<u8> = [first].into_iter().chain(rest).collect();
+            prop_assert_eq!(detect(&bytes), Detected::Other);
+            prop_assert_eq!(detect(&bytes[..1]), Detected::Other);
+        }
+
         #[test]
         fn more_bytes_never_change_a_decision(
             bytes in prop::collection::vec(any::<u8>(), 0..40),
