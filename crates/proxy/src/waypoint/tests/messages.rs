@@ -1,12 +1,14 @@
 //! Requests and answers that pass the waypoint.
 
 use bytes::Bytes;
-use lateen_exchange::{Error, Protocol};
+use futures_util::future::LocalBoxFuture;
+use lateen_exchange::{Error, Protocol, server};
 use lateen_h2::Code;
-use lateen_http::{Known, Limits, RawTrailers, Trailers, Version};
+use lateen_http::{FramedRequest, Known, Limits, RawTrailers, Trailers, Version};
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
 use super::application::{Application, echo, tell};
@@ -223,19 +225,18 @@ fn a_client_that_waits_for_status_100_gets_it() {
     });
 }
 
+/// The end of a request in an application.
+type Handled = LocalBoxFuture<'static, Result<(), Error>>;
+
 /// Answers nothing, and tells when the client is gone.
 fn wait_until_gone() -> (
-    impl Fn(
-        lateen_http::FramedRequest,
-        lateen_exchange::server::Exchange,
-    ) -> futures_util::future::LocalBoxFuture<'static, Result<(), lateen_exchange::Error>>
-    + Clone,
-    tokio::sync::mpsc::UnboundedReceiver<lateen_exchange::Error>,
+    impl Fn(FramedRequest, server::Exchange) -> Handled + Clone,
+    UnboundedReceiver<Error>,
 ) {
     let (told, gone) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |_, exchange: lateen_exchange::server::Exchange| {
         let told = told.clone();
-        let wait: futures_util::future::LocalBoxFuture<'static, _> = Box::pin(async move {
+        let wait: Handled = Box::pin(async move {
             let error = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
             told.send(error.clone()).unwrap();
             Err(error)
