@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) streams: HashMap<Key, Entry, BuildHasherDefault<Spread>>,
     /// Requests, to a server, that were not taken yet.
     pub(crate) incoming: VecDeque<(Key, FramedRequest)>,
+    /// The statuses with which requests were answered that no exchange could take.
+    pub(crate) refused: VecDeque<u16>,
     /// Input of HTTP/1 that the codec has not taken.
     pub(crate) input: Bytes,
     /// HTTP/1: the exchange that is open, or was open last.
@@ -105,6 +107,7 @@ impl Shared {
             codec,
             streams: HashMap::default(),
             incoming: VecDeque::new(),
+            refused: VecDeque::new(),
             input: Bytes::new(),
             open: 0,
             is_ahead: false,

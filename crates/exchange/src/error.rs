@@ -37,6 +37,19 @@ pub enum ConnectionError {
     Abandoned,
 }
 
+impl ConnectionError {
+    /// The status with which an HTTP/1 client is told of its own fault, unless an answer had begun. 0: the peer broke a rule of
+    /// HTTP/2. None: the peer broke no rule.
+    pub fn fault(&self) -> Option<u16> {
+        match self {
+            ConnectionError::Http1(lateen_h1::Error::Truncated) => None,
+            ConnectionError::Http1(error) => Some(error.status()),
+            ConnectionError::Http2(_) => Some(0),
+            _ => None,
+        }
+    }
+}
+
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
         ConnectionError::Io(Rc::new(error))

@@ -12,6 +12,9 @@ use crate::inbound;
 /// Informational responses that wait for their reader. Later ones are dropped, as an intermediary may (RFC 9110 §15.2).
 const INFORMATIONAL: usize = 4;
 
+/// Refused requests that wait to be asked for.
+const REFUSED: usize = 64;
+
 /// The meaning of an event beyond its exchange.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -121,6 +124,10 @@ impl Core {
 
     /// Answers a fault of an HTTP/1 client, unless an answer has begun.
     fn refuse1(&mut self, error: lateen_h1::Error) -> ConnectionError {
+        // A client that left within a head has made no request.
+        if !self.has_unanswered() && error != lateen_h1::Error::Truncated {
+            self.note_refused(error.status());
+        }
         if let Codec::Server1(http1) = &mut self.codec {
             self.is_abandoned = http1.respond(error.status(), [], Length::None).is_err();
         }
@@ -146,6 +153,7 @@ impl Core {
                         http1.close_after_exchange();
                         let status = refusal.status().code();
                         self.is_abandoned = http1.respond(status, [], Length::None).is_err();
+                        self.note_refused(status);
                         QUIET
                     }
                 }
@@ -244,12 +252,10 @@ impl Core {
                         self.incoming.push_back((stream.get(), request));
                         QUIET
                     }
-                    Err(refusal) => refuse2(http2, stream, refusal.status()),
+                    Err(refusal) => self.refuse2(stream, refusal.status()),
                 }
             }
-            Event::TooLarge { stream, .. } => {
-                refuse2(http2, stream, Status::HEADER_FIELDS_TOO_LARGE)
-            }
+            Event::TooLarge { stream, .. } => self.refuse2(stream, Status::HEADER_FIELDS_TOO_LARGE),
             Event::Response { stream, end, .. } => match self.streams.get_mut(&stream.get()) {
                 Some(entry) => {
                     let asked = entry.asked.unwrap_or(Asked::Ordinary);
@@ -284,6 +290,25 @@ impl Core {
         }
     }
 
+    /// Answers a request of HTTP/2 that no exchange can take.
+    fn refuse2(&mut self, stream: StreamId, status: Status) -> (News, Wakes) {
+        self.note_refused(status.code());
+        if let Codec::Http2(http2) = &mut self.codec {
+            let status = status.to_string();
+            // The stream may be over by now, and then the peer wants no answer.
+            let _ = http2.respond(stream, None, &[Field::known(Known::Status, &status)], true);
+            http2.release(stream);
+        }
+        QUIET
+    }
+
+    /// Notes an answer for the owner of the connection. Nobody need ask for it.
+    fn note_refused(&mut self, status: u16) {
+        if self.refused.len() < REFUSED {
+            self.refused.push_back(status);
+        }
+    }
+
     fn break_off(&mut self, stream: StreamId, error: Error) -> (News, Wakes) {
         let key = stream.get();
         let wakes = self.streams.get_mut(&key).map_or([None, None], |entry| {
@@ -292,15 +317,6 @@ impl Core {
         });
         (News::Over(key), wakes)
     }
-}
-
-/// Answers a request of HTTP/2 that no exchange can take.
-fn refuse2(http2: &mut lateen_h2::Connection, stream: StreamId, status: Status) -> (News, Wakes) {
-    let status = status.to_string();
-    // The stream may be over by now, and then the peer wants no answer.
-    let _ = http2.respond(stream, None, &[Field::known(Known::Status, &status)], true);
-    http2.release(stream);
-    QUIET
 }
 
 impl Entry {

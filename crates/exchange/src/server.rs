@@ -85,6 +85,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The status of a request that was answered here, since its head is invalid or too large; see [`Connection::poll_next`]. Each is
+    /// given once, and of many that nobody asks for some are forgotten.
+    pub fn next_refused(&mut self) -> Option<u16> {
+        self.driver.shared.borrow().refused.pop_front()
+    }
+
     /// Takes no further requests and ends behind the open ones: GOAWAY in HTTP/2 (RFC 9113 §6.8), `Connection: close` in
     /// HTTP/1 (RFC 9112 §9.6).
     pub fn drain(&mut self) {

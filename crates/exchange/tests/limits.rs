@@ -101,6 +101,10 @@ fn malformed_http2_head_is_answered_with_400_and_the_connection_goes_on() {
                 .reply(Status::OK, &[], Length::None)
                 .expect("it is open");
             drop(exchange);
+            assert_eq!(
+                (server.next_refused(), server.next_refused()),
+                (Some(400), None)
+            );
             server.next().await.map(|_| ())
         });
         let config = lateen_h2::Config::requests().share();

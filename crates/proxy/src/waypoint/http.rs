@@ -65,6 +65,9 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
                     }
                 }
             }
+            while let Some(status) = connection.next_refused() {
+                request::refused(&session, status);
+            }
             has_moved |= requests.poll(cx);
             if is_over && requests.is_empty() {
                 return Poll::Ready(());

@@ -73,6 +73,7 @@ const INVALID: Answer = Answer {
 
 // Envoy's words for what became of a request.
 const NO_ROUTE: &str = "route_not_found";
+const INVALID_HEAD: &str = "http.invalid_request_head";
 const NO_HEALTHY: &str = "no_healthy_upstream";
 const PROTOCOL_ERROR: &str = "protocol_error";
 const TERMINATION: &str = "connection_termination";
@@ -107,6 +108,14 @@ pub(super) async fn serve(session: Rc<Session>, request: FramedRequest, below: s
     send(&session, below, &record).await;
 }
 
+/// Tells of a request with an invalid or too large head, which its connection has answered.
+pub(super) fn refused(session: &Rc<Session>, status: u16) {
+    let record = Record::new(session);
+    let reason = "the request's head is invalid or too large".to_owned();
+    record.fail(RequestFlags::DownstreamProtocolError, INVALID_HEAD, reason);
+    record.replied(status, 0);
+}
+
 /// Makes a request canonical and asks the policies. The record has its head from then on.
 async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Result<(), Answer> {
     let Some(view) = session.waypoint.view().await else {
@@ -119,7 +128,7 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
         Ok(head) => record.head(head),
         Err(refusal) => {
             let flags = RequestFlags::DownstreamProtocolError;
-            record.fail(flags, "http.invalid_request_head", refusal.to_string());
+            record.fail(flags, INVALID_HEAD, refusal.to_string());
             return Err(Answer {
                 status: refusal.status(),
                 text: "",
@@ -296,7 +305,7 @@ impl Attempt<'_> {
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {
             Ok(above) => above,
-            Err(error) => return refused(&error),
+            Err(error) => return untaken(&error),
         };
         let own = head::websocket_key(head);
         let keys = Keys {
@@ -473,9 +482,23 @@ fn before_answer(word: &str) -> Cow<'static, str> {
     format!("upstream_reset_before_response_started{{{word}}}").into()
 }
 
-/// The client has left.
+/// The client has left, or has broken its protocol.
 fn left(record: &Record, error: &Error) -> Outcome {
-    record.left(error.to_string());
+    let fault = match error {
+        Error::Connection(error) => error.fault(),
+        Error::Stream(_) => Some(0),
+        _ => None,
+    };
+    match fault {
+        Some(status) => {
+            let flags = RequestFlags::DownstreamProtocolError;
+            record.fail(flags, "http.invalid_request", error.to_string());
+            if !record.is_answered() && status > 0 {
+                record.replied(status, 0);
+            }
+        }
+        None => record.left(error.to_string()),
+    }
     Outcome::Over
 }
 
@@ -500,7 +523,7 @@ fn unopened(record: &Record, error: &UpstreamError) -> Outcome {
 }
 
 /// The connection did not take the request; nothing was sent.
-fn refused(error: &Error) -> Outcome {
+fn untaken(error: &Error) -> Outcome {
     let is_unprocessed = error.is_unprocessed();
     let failed = Failed {
         answer: match is_unprocessed {

@@ -5,9 +5,10 @@ use lateen_hbone::{Authority, ConnectError};
 use lateen_proto::l7::Traffic;
 use lateen_proto::workload::AppProtocol;
 
-use super::application::{Application, tell};
+use super::application::{Application, echo, tell};
 use super::world::{World, local};
 use super::{connection, get, talk};
+use crate::testing::until;
 
 fn status(error: ConnectError) -> u16 {
     match error {
@@ -122,6 +123,37 @@ fn ambiguous_heads_get_their_status_and_reach_no_endpoint() {
             talk(&mut stream, request, expected).await;
         }
         assert_eq!(application.requests.get(), 0);
+        let labels = [
+            "reporter=\"waypoint\"",
+            "response_code=\"400\"",
+            "response_flags=\"DPE\"",
+        ];
+        // By its first bytes the one with a NUL is no HTTP, and its server refuses it.
+        until("the others are counted", || {
+            world.metric("istio_requests_total", &labels) == Some(5.0)
+        })
+        .await;
+        world
+            .logged(&["request complete", "status=400", "flags=\"DPE\""])
+            .await;
+    });
+}
+
+#[test]
+fn a_client_that_breaks_off_its_content_by_a_fault_is_told_apart_from_one_that_leaves() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, echo).await;
+        let mut stream = world.stream().await;
+        let request =
+            "POST /broken HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n";
+        talk(&mut stream, request, "HTTP/1.1 ").await;
+        world.logged(&["/broken", "flags=\"DPE\""]).await;
+        let mut stream = world.stream().await;
+        let request = "POST /left HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf";
+        talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+        drop(stream);
+        world.logged(&["/left", "flags=\"DC\""]).await;
     });
 }
 
