@@ -58,7 +58,9 @@ async fn upload(
     record: &Record,
     has_content: bool,
 ) -> Broken {
-    if has_content {
+    if !has_content {
+        record.sent();
+    } else {
         loop {
             match below.data().await {
                 Ok(Some(bytes)) => {

@@ -175,6 +175,11 @@ impl Record {
         self.attempts.get()
     }
 
+    /// True once the endpoint was given the whole request.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent.get().is_some()
+    }
+
     /// Notes content of the request.
     pub(super) fn uploaded(&self, bytes: &[u8]) {
         self.is_begun.set(true);

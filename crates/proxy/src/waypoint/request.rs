@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::{pending, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -466,15 +467,21 @@ fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outco
     }
 }
 
-/// Resolves if the endpoint has not begun its answer in time.
+/// Resolves if the endpoint, once it has the whole request, does not begin its answer in time.
 async fn late(record: &Record, limit: Option<Duration>) {
-    if let Some(limit) = limit {
-        tokio::time::sleep(limit).await;
-        if !record.is_answered() {
-            return;
-        }
+    let Some(limit) = limit else {
+        return pending().await;
+    };
+    // The request moves in the same task: when it is sent, this is polled behind it.
+    poll_fn(|_| match record.is_sent() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+    tokio::time::sleep(limit).await;
+    if record.is_answered() {
+        pending().await
     }
-    pending().await
 }
 
 /// Envoy's words for an attempt that was reset before its answer.

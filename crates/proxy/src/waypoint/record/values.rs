@@ -80,9 +80,9 @@ impl Values for Record {
             Operator::ResponseTrailersBytes => Value::Number(self.response.trailers.get()),
             Operator::Duration => milliseconds(Some(elapsed())),
             Operator::RequestDuration => milliseconds(self.sent.get()),
-            Operator::ResponseDuration => milliseconds(self.answered.get()),
+            Operator::ResponseDuration => milliseconds(self.served_after()),
             Operator::ResponseTxDuration => {
-                let answered = self.answered.get();
+                let answered = self.served_after();
                 milliseconds(answered.map(|answered| elapsed().saturating_sub(answered)))
             }
             Operator::UpstreamHost => self.upstream(Part::Whole),
@@ -153,10 +153,15 @@ impl Record {
             .unwrap_or(Value::Nothing)
     }
 
+    /// When the answer of an endpoint began.
+    fn served_after(&self) -> Option<Duration> {
+        self.answered.get().filter(|_| self.is_served.get())
+    }
+
     /// The time from the whole request, or from the attempt if the answer came sooner, to the answer of an endpoint.
     fn service_time(&self) -> Option<Duration> {
         let served = self.served.borrow();
-        let answered = self.answered.get().filter(|_| self.is_served.get())?;
+        let answered = self.served_after()?;
         let begun = served.as_ref()?.begun;
         let sent = self.sent.get().filter(|sent| *sent <= answered);
         Some(answered.saturating_sub(sent.unwrap_or(begun)))

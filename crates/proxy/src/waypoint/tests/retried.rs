@@ -264,6 +264,41 @@ fn an_endpoint_that_does_not_begin_its_answer_in_time_is_given_up() {
 }
 
 #[test]
+fn a_client_may_take_its_time_with_the_content_of_a_request() {
+    local(async {
+        let mut world = World::start().await;
+        world.settings().retry = repeating(0, &[], 150);
+        world.configure().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, count).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [("content-length", "4")];
+        let exchange = client.request(&head("PUT", "/", &fields), None).unwrap();
+        exchange.send(Bytes::from_static(b"ab")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        exchange.send(Bytes::from_static(b"cd")).await.unwrap();
+        exchange.finish().unwrap();
+        let (answered, content) = answer(&exchange).await;
+        assert_eq!((answered.status().code(), &content[..]), (200, &b"4"[..]));
+    });
+}
+
+/// Answers the length of the content.
+async fn count(
+    _: lateen_http::FramedRequest,
+    exchange: lateen_exchange::server::Exchange,
+) -> Result<(), lateen_exchange::Error> {
+    let mut length = 0;
+    while let Some(bytes) = exchange.data().await? {
+        length += bytes.len();
+    }
+    let text = length.to_string();
+    let known = lateen_http::Length::Known(text.len() as u64);
+    exchange.reply(lateen_http::Status::OK, &[], known)?;
+    exchange.send(text.into()).await?;
+    exchange.finish()
+}
+
+#[test]
 fn a_connection_may_take_as_long_as_the_mesh_says() {
     local(async {
         let mut world = World::start().await;
