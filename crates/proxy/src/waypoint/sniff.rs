@@ -7,9 +7,6 @@ use lateen_http::{Detected, detect};
 use tokio::io::{self, AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, timeout_at};
 
-/// How long a client may be silent before its server is asked to speak first.
-pub(super) const SILENCE: Duration = Duration::from_millis(50);
-
 /// How long the first line of a client may take.
 const LINE: Duration = Duration::from_secs(10);
 

@@ -45,6 +45,8 @@ pub struct Timeouts {
     pub workload: Duration,
     /// For a peer's handshake.
     pub handshake: Duration,
+    /// For a client to speak, before its server is asked to speak first.
+    pub silence: Duration,
 }
 
 impl Default for Timeouts {
@@ -52,6 +54,7 @@ impl Default for Timeouts {
         Self {
             workload: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
+            silence: Duration::from_millis(50),
         }
     }
 }

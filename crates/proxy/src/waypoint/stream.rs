@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
-use super::sniff::{First, SILENCE, begin, decide};
+use super::sniff::{First, begin, decide};
 use super::state::Waypoint;
 use super::{http, tcp};
 
@@ -110,7 +110,8 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
 /// Serves a stream of a port whose protocol nobody names. Where the client waits for its server to speak first, that is
 /// dialled, and the first of the two that speaks decides.
 async fn detect(session: Rc<Session>, mut stream: Stream) {
-    let (begun, server) = match timeout(SILENCE, begin(&mut stream)).await {
+    let silence = session.waypoint.timeouts.silence;
+    let (begun, server) = match timeout(silence, begin(&mut stream)).await {
         Ok(begun) => (begun, None),
         Err(_) => {
             let Some(mut server) = tcp::connect(&session).await else {

@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
 use super::policy::from;
-use super::world::{World, local};
+use super::world::{SILENCE, World, local};
 use super::{connection, get, head, talk};
 use crate::testing::{soon, until};
 
@@ -72,7 +72,7 @@ fn a_client_that_was_silent_for_long_may_still_speak_http() {
         let world = World::start().await;
         let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
         let mut stream = world.stream().await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(2 * SILENCE).await;
         let request = "GET /late HTTP/1.1\r\nhost: a\r\n\r\n";
         talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
     });
@@ -134,7 +134,7 @@ fn clients_that_never_spoke_do_not_hold_a_drain() {
             world.configure().await;
             greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
             let mut silent = world.stream().await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(2 * SILENCE).await;
             world.drain();
             let read = soon("the end", silent.read(&mut [0])).await;
             assert!(matches!(read, Ok(0)), "{protocol:?}: {read:?}");

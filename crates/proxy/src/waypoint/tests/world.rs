@@ -31,6 +31,9 @@ use crate::testing::net::Net;
 use crate::testing::{journal, soon, until};
 use crate::waypoint::{Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle};
 
+/// How long a client may be silent.
+pub const SILENCE: Duration = Duration::from_millis(500);
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Signs whatever it is asked for.
@@ -120,6 +123,8 @@ impl World {
             timeouts: Timeouts {
                 workload: Duration::from_millis(500),
                 handshake: Duration::from_secs(5),
+                // A client may be slow on a machine that is busy.
+                silence: SILENCE,
             },
             limits: lateen_relay::Limits::default(),
         };
