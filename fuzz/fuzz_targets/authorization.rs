@@ -2,7 +2,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use lateen_config::{Batch, Store, wirekind};
+use lateen_config::{Batch, Store, resource_kinds};
 use lateen_policy::{Connection, decide, dry_run};
 use lateen_proto::workload::{Address, Workload, address::Type};
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     store.upsert("w", address).expect("a good workload");
     let refused = store.apply(&Batch {
         upserts: vec![(POLICY.into(), Bytes::copy_from_slice(data))],
-        ..Batch::new(&wirekind::AUTHORIZATION)
+        ..Batch::new(&resource_kinds::AUTHORIZATION)
     });
     let snapshot = store.snapshot();
     let workload = snapshot.workload_by_uid("w").expect("it was taken in");

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lateen_config::{Batch, Snapshot, Store, wirekind};
+use lateen_config::{Batch, Snapshot, Store, resource_kinds};
 use lateen_dns::{Answer, Family, Transport, Unusable, View, answer, find, fit, matches, read, serv_fail};
 use lateen_proto::workload::{Address, NetworkAddress, Service, address};
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +27,7 @@ fn mesh() -> &'static Arc<Snapshot> {
         };
         let mut store = Store::new("", Some("n1"));
         let upserts = vec![service("w.a.svc.cluster.local", 1), service("*.x", 200), service("h.a.svc.cluster.local", 0)];
-        let refused = store.apply(&Batch { upserts, ..Batch::new(&wirekind::ADDRESS) });
+        let refused = store.apply(&Batch { upserts, ..Batch::new(&resource_kinds::ADDRESS) });
         assert!(refused.is_empty(), "{refused:?}");
         store.snapshot()
     })

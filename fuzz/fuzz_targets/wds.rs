@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use lateen_config::{Batch, Snapshot, Store, next_hop, wirekind};
+use lateen_config::{Batch, Snapshot, Store, next_hop, resource_kinds};
 use lateen_proto::workload::{Address, address::Type};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -34,7 +34,7 @@ fn travel(snapshot: &Snapshot) {
 
 fuzz_target!(|data: &[u8]| {
     let mut store = Store::new("", Some("n1"));
-    let batch = |upserts, removals| Batch { upserts, removals, ..Batch::new(&wirekind::ADDRESS) };
+    let batch = |upserts, removals| Batch { upserts, removals, ..Batch::new(&resource_kinds::ADDRESS) };
     let mut names = Vec::new();
     // 0xff stands between resources: it is no part of a field's key.
     for part in data.split(|byte| *byte == 0xff).take(16) {

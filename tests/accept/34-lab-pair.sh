@@ -4,7 +4,7 @@
 # lab is killed. That the configurations make Envoy do what they should no stand-in can show. Workers share connections as the lab
 # says.
 # alone: it measures
-# bites: without Pdeathsig in internal/lab/dataplanes/envoy/keeper.go proxies outlive a lab that was killed.
+# bites: without Pdeathsig in internal/lab/dataplanes/envoy/launcher.go proxies outlive a lab that was killed.
 # needs: ps
 source "$(dirname "$0")/lib.sh"
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)

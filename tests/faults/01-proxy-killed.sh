@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # A node proxy is killed: its pods' new connections are refused at once, never left hanging and never in clear; service is
 # back within a second of its restart; what it had open is counted and named.
-# bites: let `sweep` and `closeOrphans` in internal/agent/keeper/shelf.go keep sockets: nobody is refused, connections wait.
+# bites: let `sweep` and `closeOrphans` in internal/agent/listenerstore/socket_table.go keep sockets: nobody is refused, connections wait.
 # Seen red so.
 # bites: ledgers without a name (memory files alone): what dies with the agent is not counted. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 lost() { agent_metric "$1" "lateen_agent_connections_lost_total{direction=\"$2\"}"; }
-keepers=3
+connections=3
 
 for side in client:n1:outbound server:n2:inbound; do
   IFS=: read -r whose node direction <<<"$side"
   before=$(lost "$node" "$direction")
   watch_wire
-  ask 6 "$WORK/keep" -mode keep -workers $keepers -rate 60 -path "/?size=77&marker=in-the-clear" & KEEP=$!
+  ask 6 "$WORK/keep" -mode keep -workers $connections -rate 60 -path "/?size=77&marker=in-the-clear" & KEEP=$!
   ask 6 "$WORK/new" -mode new -workers 4 -rate 200 -path "/?size=77&marker=in-the-clear" & NEW=$!
   sleep 1.5
   pid=$(proxy_pid "$node")
@@ -34,7 +34,7 @@ for side in client:n1:outbound server:n2:inbound; do
   check "$whose: service is back within 3 s of the kill: $(outage "$WORK/new") ms" [ "$(outage "$WORK/new")" -le 3000 ]
   lines=$(awk -v died="$died" '$1 > died + 3000' "$WORK/new.failures" | wc -l)
   equal "$whose: nothing fails after that" 0 "$lines"
-  counted() { [ $(($(lost "$node" "$direction") - before)) -ge $keepers ]; }
+  counted() { [ $(($(lost "$node" "$direction") - before)) -ge $connections ]; }
   check "$whose: lost connections are counted" eventually 30 counted
   check "$whose: and named" grep -q 'connections lost with the node proxy that was killed.*pod=default/' "$RUN/nodes/$node/agent.log"
   equal "$whose: nothing crossed in clear" 0 "$(in_clear 'marker=in-the-clear')"
@@ -51,7 +51,7 @@ for round in 1 2 3; do
 done
 
 # The agent, which would have noticed, dies at the same moment: what was lost stands in the node's directory.
-ask 4 "$WORK/both" -mode keep -workers $keepers -rate 60 & BOTH=$!
+ask 4 "$WORK/both" -mode keep -workers $connections -rate 60 & BOTH=$!
 sleep 1
 pid=$(proxy_pid n1) agent=$(agent_pid n1)
 named() { agent_log n1 | grep -c 'connections lost with the node proxy that was killed.*pod=default/client-'; }
@@ -60,7 +60,7 @@ kill -KILL "$agent" "$pid"
 check "agent and proxy die together: another agent" another "$agent" agent_pid n1
 check "and another proxy" another "$pid" proxy_pid n1
 # The next agent begins to count at zero.
-counted() { [ "$(lost n1 outbound)" -ge $keepers ]; }
+counted() { [ "$(lost n1 outbound)" -ge $connections ]; }
 check "lost connections are counted all the same" eventually 15 counted
 named_again() { [ "$(named)" -gt "$before" ]; }
 check "and named" eventually 15 named_again

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The successor of a node proxy accepts what waits in the backlogs of its predecessor: connections that queued while that one
 # did nothing at all are served by the next, long before the first one runs again.
-# bites: let `take` in internal/agent/keeper/shelf.go answer nothing: the successor listens on sockets of its own
+# bites: let `take` in internal/agent/listenerstore/socket_table.go answer nothing: the successor listens on sockets of its own
 # (SO_REUSEPORT), and what waits in the old ones times out. Seen red so.
 # bites: let `once` in internal/engine/local/daemon.go wait for the first process alone: the killed successor is not missed
 # before its predecessor has drained. Seen red so.
@@ -40,7 +40,7 @@ done
 
 # A successor that cannot be given the listeners, as when the agent is replaced at the same time, listens on sockets of its own.
 # What waits in those of its predecessor is not reset with them: the kernel moves it.
-# bites: close each at once instead of `partings.close` in internal/agent/keeper/keeper.go: the connections that waited are reset. Seen red so.
+# bites: close each at once instead of `migrator.close` in internal/agent/listenerstore/migration.go: the connections that waited are reset. Seen red so.
 printf '#!/bin/sh\nLATEEN_KEEPER=/nowhere exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/alone"
 chmod +x "$WORK/alone"
 old=$(proxy_pid n1)

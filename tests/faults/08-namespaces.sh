@@ -10,7 +10,7 @@
 # listeners, or have none ready; connections fail, and the second client's come from the first one's address.
 # bites: let every seventh visit be to the pod of the visit before: connections fail, and come from the other client's address.
 # bites: let no thread come home from `within`: a thread is in a pod.
-# bites: give `Stock::new` in crates/proxy/src/pods.rs the namespace of the pod before: a pod has no sockets ready.
+# bites: give `SocketPool::new` in crates/proxy/src/pods.rs the namespace of the pod before: a pod has no sockets ready.
 # bites: give `open_listeners` there the namespace of the pod before: one pod has two listeners on a port, another none.
 # bites: let every fiftieth `dial` (crates/proxy/src/node/dial.rs) take from the pool that the dial before took from.
 # An agent that hands over another pod's listeners is crates/listener-store/tests/listeners.rs' matter: ours does not.

@@ -19,12 +19,12 @@ pub mod next_hop;
 mod port_map;
 mod rejection;
 mod resource;
+pub mod resource_kinds;
 mod service;
 mod snapshot;
 mod store;
 mod typed;
 mod wire;
-pub mod wirekind;
 mod workload;
 
 pub use batch::Batch;

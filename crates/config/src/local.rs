@@ -13,7 +13,7 @@ use lateen_types::Strng;
 use prost::Message;
 use serde::Deserialize;
 
-use crate::{Batch, Kind, Kinds, wirekind};
+use crate::{Batch, Kind, Kinds, resource_kinds};
 
 /// The resources of a document, by kind and xDS name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,14 +58,14 @@ impl Mesh {
         let workloads = document.workloads.into_iter().map(address::Workload::named);
         let services = document.services.into_iter().map(address::Service::named);
         for (name, address) in workloads.chain(services) {
-            add(mesh.of(&wirekind::ADDRESS), name, &address)?;
+            add(mesh.of(&resource_kinds::ADDRESS), name, &address)?;
         }
         for (name, policy) in document
             .policies
             .into_iter()
             .map(authorization::Policy::named)
         {
-            add(mesh.of(&wirekind::AUTHORIZATION), name, &policy)?;
+            add(mesh.of(&resource_kinds::AUTHORIZATION), name, &policy)?;
         }
         Ok(mesh)
     }

@@ -47,12 +47,12 @@ pub struct Budget {
 
 /// What a tunnel has from a budget, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Loan {
+pub(crate) struct Grant {
     common: u32,
     reserve: u32,
 }
 
-impl Loan {
+impl Grant {
     pub(crate) fn total(self) -> u32 {
         self.common + self.reserve
     }
@@ -61,26 +61,26 @@ impl Loan {
 #[derive(Debug)]
 struct Ledger {
     limit: usize,
-    /// Lent of the common part.
-    lent: AtomicUsize,
+    /// Bytes granted from the common part.
+    granted: AtomicUsize,
     reserve: Reserve,
     accounts: Mutex<HashMap<Party, Weak<Account>>>,
 }
 
-/// What a party has.
+/// The bytes that a party has been granted.
 #[derive(Debug)]
 struct Account {
     party: Party,
-    /// Of the common part.
-    lent: AtomicUsize,
-    /// Of the reserve.
+    /// Bytes from the common part.
+    granted: AtomicUsize,
+    /// Bytes from the reserve.
     set_apart: AtomicUsize,
     ledger: Arc<Ledger>,
 }
 
 impl Account {
-    fn lent(&self) -> usize {
-        self.lent.load(Ordering::Relaxed)
+    fn granted(&self) -> usize {
+        self.granted.load(Ordering::Relaxed)
     }
 
     fn set_apart(&self) -> usize {
@@ -88,12 +88,12 @@ impl Account {
     }
 
     fn total(&self) -> usize {
-        self.lent() + self.set_apart()
+        self.granted() + self.set_apart()
     }
 
     /// The most that a tunnel of the party may have, where `free` and the tunnel's `own` are there for it.
     fn part(&self, free: usize, own: usize) -> usize {
-        let others = self.lent().saturating_sub(own);
+        let others = self.granted().saturating_sub(own);
         let most = free.saturating_mul(self.party.multiple());
         most.saturating_sub(others) / PART
     }
@@ -105,9 +105,9 @@ impl Ledger {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The most that a tunnel may have of the common part, where `lent` is, to the tunnel and others.
-    fn part(&self, lent: usize, own: usize) -> usize {
-        let free = self.limit.saturating_sub(lent) + own;
+    /// The most that a tunnel may have of the common part, while all tunnels together have `granted` and this one `own`.
+    fn part(&self, granted: usize, own: usize) -> usize {
+        let free = self.limit.saturating_sub(granted) + own;
         // So that the common part too runs low by and by.
         let common = free.saturating_sub(self.reserve.size()) / 2;
         common.min(free / PART)
@@ -128,7 +128,7 @@ impl Drop for Account {
 }
 
 impl Budget {
-    /// What a process lends unless told otherwise: 64 MiB.
+    /// Default size of a process's budget: 64 MiB.
     pub const DEFAULT: usize = 64 << 20;
 
     /// A budget of so many bytes.
@@ -136,7 +136,7 @@ impl Budget {
         Budget {
             ledger: Arc::new(Ledger {
                 limit: bytes,
-                lent: AtomicUsize::new(0),
+                granted: AtomicUsize::new(0),
                 reserve: Reserve::of(bytes),
                 accounts: Mutex::default(),
             }),
@@ -161,7 +161,7 @@ impl Budget {
             account.unwrap_or_else(|| {
                 let account = Arc::new(Account {
                     party: party.clone(),
-                    lent: AtomicUsize::new(0),
+                    granted: AtomicUsize::new(0),
                     set_apart: AtomicUsize::new(0),
                     ledger: Arc::clone(&self.ledger),
                 });
@@ -182,16 +182,16 @@ impl Budget {
     }
 
     /// Bytes that tunnels have now.
-    pub fn lent(&self) -> usize {
-        self.common() + self.ledger.reserve.lent()
+    pub fn granted(&self) -> usize {
+        self.common() + self.ledger.reserve.granted()
     }
 
     fn common(&self) -> usize {
-        self.ledger.lent.load(Ordering::Relaxed)
+        self.ledger.granted.load(Ordering::Relaxed)
     }
 
     /// Bytes that the tunnels between a peer and a pod have now; `None` if there are none.
-    pub fn lent_between(&self, peer: &Identity, pod: &str) -> Option<usize> {
+    pub fn granted_between(&self, peer: &Identity, pod: &str) -> Option<usize> {
         let pair = Party::Pair(peer.clone(), pod.into());
         let account = self.ledger.accounts().get(&pair).and_then(Weak::upgrade);
         account.map(|account| account.total())
@@ -207,53 +207,53 @@ impl Budget {
         self.common() > self.ledger.limit / 2
     }
 
-    /// True if less than half is left, a party to the tunnel has more than a newcomer would get, and the peer has more
-    /// than a first window with the pod; or if the loan is of the reserve and that runs low: who needs none should give
-    /// back.
-    pub(crate) fn is_short(&self, loan: Loan) -> bool {
+    /// True if a tunnel that does not need its grant should give it back. Either less than half is left, a party to the
+    /// tunnel has more than a newcomer would get, and the peer has more than a first window with the pod. Or the grant is
+    /// of the reserve, and the reserve runs low.
+    pub(crate) fn is_short(&self, grant: Grant) -> bool {
         let Some(pair) = self.accounts.last() else {
             return self.is_low();
         };
         let part = self.ledger.limit.saturating_sub(self.common()) / PART;
-        let has_much = |account: &Arc<Account>| account.lent() > part;
-        loan.reserve > 0 && self.ledger.reserve.is_low()
+        let has_much = |account: &Arc<Account>| account.granted() > part;
+        grant.reserve > 0 && self.ledger.reserve.is_low()
             || self.is_low()
                 && pair.total() > self.ledger.reserve.first_window()
                 && self.accounts.iter().any(has_much)
     }
 
-    /// The most that a tunnel would be lent of the common part now, what it has included.
-    pub(crate) fn reach(&self, loan: Loan) -> u32 {
-        let (lent, own) = (self.common(), loan.common as usize);
-        let free = self.ledger.limit.saturating_sub(lent) + own;
+    /// The most that a tunnel could have of the common part now. It includes what the tunnel has.
+    pub(crate) fn reach(&self, grant: Grant) -> u32 {
+        let (granted, own) = (self.common(), grant.common as usize);
+        let free = self.ledger.limit.saturating_sub(granted) + own;
         let parts = self.accounts.iter().map(|a| a.part(free, own));
-        let most = parts.fold(self.ledger.part(lent, own), usize::min);
+        let most = parts.fold(self.ledger.part(granted, own), usize::min);
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// Lends to a tunnel that wants to have `wanted` in all.
-    pub(crate) fn claim(&self, loan: &mut Loan, wanted: u32) {
-        loan.common += self.claim_common(loan.common, wanted);
-        let rest = wanted.saturating_sub(loan.common);
-        if loan.reserve > rest {
+    /// Raises a tunnel's grant towards `wanted` bytes in all, as far as the budget allows.
+    pub(crate) fn claim(&self, grant: &mut Grant, wanted: u32) {
+        grant.common += self.claim_common(grant.common, wanted);
+        let rest = wanted.saturating_sub(grant.common);
+        if grant.reserve > rest {
             // The common part has it now.
-            self.release_reserve(loan.reserve - rest);
-            loan.reserve = rest;
+            self.release_reserve(grant.reserve - rest);
+            grant.reserve = rest;
         } else {
-            loan.reserve += self.claim_reserve(rest - loan.reserve);
+            grant.reserve += self.claim_reserve(rest - grant.reserve);
         }
     }
 
     fn claim_common(&self, own: u32, wanted: u32) -> u32 {
         let own = own as usize;
         let wanted = wanted as usize;
-        let Ledger { limit, lent, .. } = &*self.ledger;
-        let more = |lent: usize| {
-            let part = self.ledger.part(lent, own);
+        let Ledger { limit, granted, .. } = &*self.ledger;
+        let more = |granted: usize| {
+            let part = self.ledger.part(granted, own);
             part.min(wanted).saturating_sub(own)
         };
-        let lend = |lent: usize| Some(lent + more(lent)).filter(|after| *after > lent);
-        let Ok(before) = lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend) else {
+        let raise = |granted: usize| Some(granted + more(granted)).filter(|after| *after > granted);
+        let Ok(before) = granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raise) else {
             return 0;
         };
         let claimed = more(before);
@@ -262,9 +262,9 @@ impl Budget {
         let parts = self.accounts.iter().map(|a| a.part(free, own));
         let allowed = parts.fold(own + claimed, usize::min).saturating_sub(own);
         for account in &*self.accounts {
-            account.lent.fetch_add(allowed, Ordering::Relaxed);
+            account.granted.fetch_add(allowed, Ordering::Relaxed);
         }
-        lent.fetch_sub(claimed - allowed, Ordering::Relaxed);
+        granted.fetch_sub(claimed - allowed, Ordering::Relaxed);
         allowed as u32
     }
 
@@ -279,7 +279,7 @@ impl Budget {
             let others = account.set_apart().saturating_sub(own);
             reserve.window(account.party.share(), others)
         });
-        let of_all = reserve.window(1, reserve.lent().saturating_sub(own));
+        let of_all = reserve.window(1, reserve.granted().saturating_sub(own));
         let most = of_parties.fold(of_all, usize::min).saturating_sub(own);
         let lacks = reserve.first_window().saturating_sub(pair.total());
         let claimed = reserve.claim(most.min(lacks).min(more as usize));
@@ -289,18 +289,20 @@ impl Budget {
         claimed as u32
     }
 
-    /// Takes back what of the loan is spent; the reserve's comes first.
-    pub(crate) fn release(&self, loan: &mut Loan, bytes: u32) {
-        let of_reserve = bytes.min(loan.reserve);
-        let common = (bytes - of_reserve).min(loan.common);
+    /// Returns `bytes` of a grant to the budget; those of the reserve first.
+    pub(crate) fn release(&self, grant: &mut Grant, bytes: u32) {
+        let of_reserve = bytes.min(grant.reserve);
+        let common = (bytes - of_reserve).min(grant.common);
         self.release_reserve(of_reserve);
         for account in &*self.accounts {
-            account.lent.fetch_sub(common as usize, Ordering::Relaxed);
+            account
+                .granted
+                .fetch_sub(common as usize, Ordering::Relaxed);
         }
-        let lent = &self.ledger.lent;
-        lent.fetch_sub(common as usize, Ordering::Relaxed);
-        loan.reserve -= of_reserve;
-        loan.common -= common;
+        let granted = &self.ledger.granted;
+        granted.fetch_sub(common as usize, Ordering::Relaxed);
+        grant.reserve -= of_reserve;
+        grant.common -= common;
     }
 
     fn release_reserve(&self, bytes: u32) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::budget::{Budget, Loan};
+use crate::budget::{Budget, Grant};
 use crate::load::Load;
 use crate::settings::Settings;
 
@@ -39,7 +39,7 @@ impl RecvFlow {
 /// it may grow with the streams: those that nobody reads stall themselves and, while credit lasts, not their neighbours.
 ///
 /// Credit cannot be called back (RFC 9113 §6.9): a peer that got it and falls silent has it for as long as the tunnel
-/// stands. So it is lent only to peers that use what they have, for streams that were accepted: one stream's window at
+/// stands. So it is granted only to peers that use what they have, for streams that were accepted: one stream's window at
 /// first, which then doubles.
 #[derive(Debug)]
 pub(crate) struct RecvWindow {
@@ -47,11 +47,11 @@ pub(crate) struct RecvWindow {
     per_stream: u32,
     most: u32,
     /// Taken from the budget: what the peer may use beyond the floor.
-    lent: Loan,
-    /// What the peer is to have beyond the floor. Below `lent` while it has credit that cannot be
+    granted: Grant,
+    /// What the peer is to have beyond the floor. Below `granted` while it has credit that cannot be
     /// called back: it goes back to the budget as the peer uses it up.
     target: u32,
-    /// [`Load::read`] when `lent` was last settled.
+    /// [`Load::read`] when `granted` was last settled.
     settled: u64,
     /// [`RecvFlow::granted`] when the window grew last: before it is told, the peer cannot use it.
     untold: Option<u64>,
@@ -68,7 +68,7 @@ impl RecvWindow {
             per_stream,
             // An HTTP/2 window is a positive 32-bit number.
             most: most.min(i32::MAX as u32 - FLOOR),
-            lent: Loan::default(),
+            granted: Grant::default(),
             target: 0,
             settled: 0,
             untold: None,
@@ -92,10 +92,10 @@ impl RecvWindow {
         }
         let wanted = wanted.min(self.target.saturating_mul(2).max(self.per_stream));
         self.settle(load);
-        if wanted > self.lent.total() {
-            self.budget.claim(&mut self.lent, wanted);
+        if wanted > self.granted.total() {
+            self.budget.claim(&mut self.granted, wanted);
         }
-        let target = wanted.min(self.lent.total());
+        let target = wanted.min(self.granted.total());
         if target <= self.target {
             return None;
         }
@@ -121,10 +121,10 @@ impl RecvWindow {
         self.mark.1.duration_since(before.1) <= BRISK
     }
 
-    /// What the connection window may become, as far as the budget can say now: what is lent, or what would be.
+    /// What the connection window may become, as far as the budget can say now: what is granted, or what would be.
     pub(crate) fn reach(&self) -> u32 {
-        let lent = self.lent.total().max(self.budget.reach(self.lent));
-        FLOOR + lent.min(self.most)
+        let granted = self.granted.total().max(self.budget.reach(self.granted));
+        FLOOR + granted.min(self.most)
     }
 
     /// The connection window for the streams that are left, if it is to be smaller; ask at every tick. Where others may
@@ -155,7 +155,9 @@ impl RecvWindow {
     /// True if the tunnel, which has been idle for so long, had better make room for others: its peer has credit that
     /// nothing but the tunnel's end brings back.
     pub(crate) fn in_the_way(&self, idle: Duration, settings: &Settings) -> bool {
-        self.lent.total() > 0 && idle >= settings.ping_interval && self.budget.is_short(self.lent)
+        self.granted.total() > 0
+            && idle >= settings.ping_interval
+            && self.budget.is_short(self.granted)
     }
 
     fn aim(&mut self, target: u32) -> u32 {
@@ -167,16 +169,16 @@ impl RecvWindow {
     fn settle(&mut self, load: &Load) {
         let read = load.read() - self.settled;
         self.settled = load.read();
-        let excess = self.lent.total() - self.target;
+        let excess = self.granted.total() - self.target;
         let used = u32::try_from(read).unwrap_or(u32::MAX).min(excess);
-        self.budget.release(&mut self.lent, used);
+        self.budget.release(&mut self.granted, used);
     }
 }
 
 impl Drop for RecvWindow {
     fn drop(&mut self) {
-        let all = self.lent.total();
-        self.budget.release(&mut self.lent, all);
+        let all = self.granted.total();
+        self.budget.release(&mut self.granted, all);
     }
 }
 
@@ -260,12 +262,12 @@ mod tests {
             peer.recv_window.shrink(&peer.load, peer.inflow),
             Some(FLOOR)
         );
-        assert_eq!(budget.lent(), 8 << 20);
+        assert_eq!(budget.granted(), 8 << 20);
         peer.read(3 << 20);
         assert_eq!(peer.recv_window.shrink(&peer.load, peer.inflow), None);
-        assert_eq!(budget.lent(), 5 << 20);
+        assert_eq!(budget.granted(), 5 << 20);
         drop(peer);
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.granted(), 0);
     }
 
     /// Streams stay, and nothing comes on them: what the peer does not use of its credit is for others, once it sends.
@@ -287,11 +289,11 @@ mod tests {
         peer.read(8 << 20);
         peer.inflow.granted += 8 << 20;
         assert_eq!(ticks(&mut peer), Some(FLOOR + (256 << 10)));
-        let before = budget.lent();
+        let before = budget.granted();
         peer.inflow.came += 5 << 20;
         peer.read(5 << 20);
         assert_eq!(peer.recv_window.shrink(&peer.load, peer.inflow), None);
-        assert_eq!(before - budget.lent(), 5 << 20);
+        assert_eq!(before - budget.granted(), 5 << 20);
         // Without need it stays.
         drop(others);
         let mut alone = Peer::new(&budget, 8);
@@ -312,7 +314,7 @@ mod tests {
         let mut late = Peer::new(&budget, 200);
         late.pour();
         assert!(late.recv_window.target >= 2 * MIB);
-        assert!(budget.lent() <= 64 << 20);
+        assert!(budget.granted() <= 64 << 20);
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
         );
         // It has not been told yet.
         assert_eq!(peer.recv_window.grow(&peer.load, peer.inflow), None);
-        assert_eq!(budget.lent(), 1 << 20);
+        assert_eq!(budget.granted(), 1 << 20);
     }
 
     #[tokio::test(start_paused = true)]
@@ -381,13 +383,13 @@ mod tests {
                 } else {
                     peer.pour();
                 }
-                prop_assert!(budget.lent() <= limit);
-                let sum: usize = peers.iter().map(|p| p.recv_window.lent.total() as usize).sum();
-                prop_assert_eq!(sum, budget.lent());
-                prop_assert!(peers.iter().all(|p| p.recv_window.target <= p.recv_window.lent.total()));
+                prop_assert!(budget.granted() <= limit);
+                let sum: usize = peers.iter().map(|p| p.recv_window.granted.total() as usize).sum();
+                prop_assert_eq!(sum, budget.granted());
+                prop_assert!(peers.iter().all(|p| p.recv_window.target <= p.recv_window.granted.total()));
             }
             drop(peers);
-            prop_assert_eq!(budget.lent(), 0);
+            prop_assert_eq!(budget.granted(), 0);
         }
     }
 }

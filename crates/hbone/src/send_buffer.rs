@@ -27,18 +27,18 @@ pub struct SendBudget(Arc<Ledger>);
 #[derive(Debug)]
 struct Ledger {
     limit: usize,
-    lent: AtomicUsize,
+    granted: AtomicUsize,
 }
 
 impl SendBudget {
-    /// What a process lends unless told otherwise: 64 MiB.
+    /// What a process grants unless told otherwise: 64 MiB.
     pub const DEFAULT: usize = 64 << 20;
 
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Self {
         SendBudget(Arc::new(Ledger {
             limit: bytes,
-            lent: AtomicUsize::new(0),
+            granted: AtomicUsize::new(0),
         }))
     }
 
@@ -48,23 +48,24 @@ impl SendBudget {
     }
 
     /// Bytes that tunnels have now.
-    pub fn lent(&self) -> usize {
-        self.0.lent.load(Ordering::Relaxed)
+    pub fn granted(&self) -> usize {
+        self.0.granted.load(Ordering::Relaxed)
     }
 
     fn claim(&self, bytes: usize) -> bool {
-        let lend = |lent: usize| {
-            lent.checked_add(bytes)
+        let grant = |granted: usize| {
+            granted
+                .checked_add(bytes)
                 .filter(|after| *after <= self.0.limit)
         };
         self.0
-            .lent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend)
+            .granted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grant)
             .is_ok()
     }
 
     fn release(&self, bytes: usize) {
-        self.0.lent.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.granted.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -151,7 +152,7 @@ impl SendBuffer {
         if waits < FLOOR {
             return usize::MAX;
         }
-        let left = self.budget.0.limit.saturating_sub(self.budget.lent());
+        let left = self.budget.0.limit.saturating_sub(self.budget.granted());
         (self.most.saturating_sub(waits)).min(left / 4)
     }
 
@@ -216,12 +217,12 @@ mod tests {
         let greedy = SendBuffer::new(&budget, 4 << 20);
         assert_eq!(greedy.paid(10 << 20), FLOOR);
         fill(&greedy);
-        assert_eq!(budget.lent(), CLAIM);
+        assert_eq!(budget.granted(), CLAIM);
         assert_eq!(greedy.queued(), FLOOR + CLAIM);
         let modest = SendBuffer::new(&budget, 4 << 20);
         assert_eq!(modest.paid(1 << 20), FLOOR);
         drop(greedy);
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.granted(), 0);
     }
 
     #[test]
@@ -260,14 +261,14 @@ mod tests {
                         held[stream] = bytes;
                     }
                 }
-                prop_assert!(budget.lent() <= limit);
-                prop_assert_eq!(budget.lent(), send_buffer.claimed.get());
+                prop_assert!(budget.granted() <= limit);
+                prop_assert_eq!(budget.granted(), send_buffer.claimed.get());
             }
             for bytes in held {
                 send_buffer.hold(bytes, 0);
             }
             send_buffer.close();
-            prop_assert_eq!(budget.lent(), 0);
+            prop_assert_eq!(budget.granted(), 0);
         }
     }
 }

@@ -12,7 +12,7 @@ use lateen_h2::{Code, StreamId};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::driver::{Below, EndOnDrop, News, Shared, Wire, begin, farewell, lend};
+use crate::driver::{Below, EndOnDrop, News, Shared, Wire, begin, farewell, set_allowance};
 use crate::ended::Ended;
 use crate::error::TunnelError;
 use crate::headers::{self, Authority, Forwarded};
@@ -202,7 +202,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
                 return Err(TunnelError::Stalled);
             }
             let mut core = self.0.shared.borrow();
-            lend(&mut core, &mut self.0.recv_window, &self.0.load, true);
+            set_allowance(&mut core, &mut self.0.recv_window, &self.0.load, true);
             core.rest();
             drop(core);
             if let Some(since) = self.0.load.idle_since() {
@@ -243,7 +243,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             News::GoAway(code) => *farewell = Some(code),
             News::Settings | News::None => {}
         });
-        lend(&mut shared.borrow(), recv_window, load, false);
+        set_allowance(&mut shared.borrow(), recv_window, load, false);
         if !wire.is_over() {
             wire.poll_send(cx, shared);
         }

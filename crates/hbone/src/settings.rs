@@ -14,10 +14,10 @@ pub struct Settings {
     pub stream_window: u32,
     /// Most bytes of the same for the whole connection. It starts at 64 KiB and, while the peer uses it up, becomes what
     /// the path carries beyond what nobody has read, at most
-    /// [`Settings::stream_window`] for every accepted stream, as far as [`Settings::budget`] lends.
+    /// [`Settings::stream_window`] for every accepted stream, as far as [`Settings::budget`] grants.
     /// Beyond that, streams that nobody reads stall the other streams of their tunnel.
     pub connection_window: u32,
-    /// What all tunnels lend their windows from. Clones of the settings share it; a tunnel whose ends are known is charged
+    /// The budget that grants the windows of all tunnels. Clones of the settings share it; a tunnel whose ends are known is charged
     /// to both, see [`Budget::between`].
     pub budget: Budget,
     /// Largest frame that we accept, 2^14 to 2^24-1 bytes. A tunnel's read buffer is as large as the

@@ -1,4 +1,4 @@
-//! What peers may have lent: only as much as they use, never what others need, and idle tunnels give way. In virtual time:
+//! What peers may have granted: only as much as they use, never what others need, and idle tunnels give way. In virtual time:
 //! windows follow how much comes in a second and from tick to tick, which on a busy machine would be little.
 
 mod common;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-/// What a tunnel is lent that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
+/// What a tunnel is granted that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
 const LARGE: usize = 900 << 10;
 
 /// A server whose tick is quick.
@@ -92,7 +92,7 @@ async fn transfer(mut near: lateen_hbone::Stream, mut far: lateen_hbone::Stream)
 
 /// Requests that are refused, and streams that say nothing: neither needs a window.
 #[tokio::test(start_paused = true)]
-async fn peers_that_send_nothing_are_lent_nothing() {
+async fn peers_that_send_nothing_are_granted_nothing() {
     local(async {
         const REQUESTS: usize = 64;
         let budget = Budget::default();
@@ -133,7 +133,7 @@ async fn peers_that_send_nothing_are_lent_nothing() {
             std::mem::forget(tunnel);
         }
         assert_eq!(kept.iter().flatten().count(), 12 * REQUESTS);
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.granted(), 0);
     })
     .await;
 }
@@ -145,7 +145,7 @@ async fn a_bulk_transfer_grows_its_window() {
         let budget = Budget::default();
         let (tunnel, mut incoming, _driver) = keep(theirs(&budget)).await;
         bulk(&tunnel, &mut incoming).await;
-        assert!((LARGE..=1 << 20).contains(&budget.lent()));
+        assert!((LARGE..=1 << 20).contains(&budget.granted()));
     })
     .await;
 }
@@ -158,7 +158,7 @@ async fn idle_tunnels_give_back_what_others_need() {
         let budget = Budget::new(20 << 20);
         let mut kept = Vec::new();
         // The last one may have found them gone already.
-        while budget.lent() <= 10 << 20
+        while budget.granted() <= 10 << 20
             && kept
                 .iter()
                 .all(|(tunnel, ..): &(Tunnel, _, _)| tunnel.alive())
@@ -166,17 +166,17 @@ async fn idle_tunnels_give_back_what_others_need() {
             let (tunnel, mut incoming, driver) = keep(theirs(&budget)).await;
             bulk(&tunnel, &mut incoming).await;
             kept.push((tunnel, incoming, driver));
-            assert!(kept.len() <= 32, "{} bytes are lent", budget.lent());
+            assert!(kept.len() <= 32, "{} bytes are granted", budget.granted());
             // Their ticks are apart: of those that tick at one moment all would go.
             sleep(Duration::from_millis(7)).await;
         }
         for _ in 0..1500 {
-            if budget.lent() <= 10 << 20 {
+            if budget.granted() <= 10 << 20 {
                 break;
             }
             sleep(Duration::from_millis(10)).await;
         }
-        assert!(budget.lent() <= 10 << 20, "{} bytes", budget.lent());
+        assert!(budget.granted() <= 10 << 20, "{} bytes", budget.granted());
         assert!(kept.iter().any(|(tunnel, ..)| !tunnel.alive()));
         // And those that nobody needs are left alone.
         assert!(kept.iter().filter(|(tunnel, ..)| tunnel.alive()).count() > 1);
@@ -197,19 +197,19 @@ async fn who_takes_all_it_can_leaves_others_a_window() {
             std::mem::forget((tunnel, incoming, driver));
         }
         let mut before = usize::MAX;
-        while budget.lent() != before || before == 0 {
-            before = budget.lent();
+        while budget.granted() != before || before == 0 {
+            before = budget.granted();
             sleep(Duration::from_millis(300)).await;
         }
-        assert!(budget.lent() <= 32 << 20, "{} bytes", budget.lent());
+        assert!(budget.granted() <= 32 << 20, "{} bytes", budget.granted());
         // It is not so because nothing was wanted.
-        assert!(budget.lent() > 24 << 20, "{} bytes", budget.lent());
+        assert!(budget.granted() > 24 << 20, "{} bytes", budget.granted());
         for (peer, pod) in [("greedy", "pod"), ("peer", "deaf"), ("peer", "pod")] {
             let (tunnel, mut incoming, driver) =
                 keep(theirs(&budget.between(&identity(peer), pod))).await;
-            let before = budget.lent();
+            let before = budget.granted();
             bulk(&tunnel, &mut incoming).await;
-            assert!(budget.lent() - before >= LARGE, "{peer} to {pod}");
+            assert!(budget.granted() - before >= LARGE, "{peer} to {pod}");
             std::mem::forget((tunnel, incoming, driver));
         }
     })
@@ -244,20 +244,20 @@ async fn deaf(budget: &Budget, pairs: &[(&str, &str)]) {
             std::mem::forget((tunnel, incoming, driver));
         }
         let mut before = usize::MAX;
-        while budget.lent() != before || before == 0 {
-            before = budget.lent();
+        while budget.granted() != before || before == 0 {
+            before = budget.granted();
             sleep(Duration::from_millis(300)).await;
         }
     }
 }
 
-/// What a pair is lent when it moves much.
+/// What a pair is granted when it moves much.
 async fn newcomer(budget: &Budget, peer: &str, pod: &str) -> usize {
     let mine = budget.between(&identity(peer), pod);
     let (tunnel, mut incoming, driver) = keep(theirs(&mine)).await;
     bulk(&tunnel, &mut incoming).await;
     std::mem::forget((tunnel, incoming, driver));
-    budget.lent_between(&identity(peer), pod).unwrap_or(0)
+    budget.granted_between(&identity(peer), pod).unwrap_or(0)
 }
 
 /// A first window is left to a peer whose part pods that do not read have, and to a pod's peers.
@@ -295,15 +295,15 @@ async fn peers_that_were_busy_once_leave_others_a_window() {
                 std::mem::forget(stream(&tunnel, &mut incoming).await);
             }
             bulks(&tunnel, &mut incoming, 15).await;
-            let got = budget.lent_between(&peer, pod).unwrap_or(0);
+            let got = budget.granted_between(&peer, pod).unwrap_or(0);
             assert!(got >= 256 << 10, "peer {n}: {got} bytes");
             kept.push((tunnel, incoming, driver));
         }
-        let before = budget.lent();
+        let before = budget.granted();
         assert!(before > 40 << 20, "{before} bytes");
         // Several ticks, and a little is sent now and then.
         for _ in 0..60 {
-            if budget.lent() <= before - (4 << 20) {
+            if budget.granted() <= before - (4 << 20) {
                 break;
             }
             sleep(Duration::from_millis(1_000)).await;
@@ -316,9 +316,9 @@ async fn peers_that_were_busy_once_leave_others_a_window() {
             }
         }
         assert!(
-            budget.lent() <= before - (4 << 20),
+            budget.granted() <= before - (4 << 20),
             "{} bytes",
-            budget.lent()
+            budget.granted()
         );
     })
     .await;
@@ -347,7 +347,7 @@ async fn service_accounts_of_one_namespace_leave_others_a_window() {
     .await;
 }
 
-/// Who the peer is shows when it is dialled: what it sends back is lent by that, and not by where it was looked for.
+/// Who the peer is shows when it is dialled: what it sends back is granted by that, and not by where it was looked for.
 #[tokio::test(start_paused = true)]
 async fn a_dial_says_who_is_charged() {
     local(async {
@@ -389,8 +389,8 @@ async fn a_dial_says_who_is_charged() {
             .await
             .unwrap();
         stream.read_exact(&mut vec![0; 8 << 20]).await.unwrap();
-        assert_eq!(of_all.lent(), 0);
-        assert!((LARGE..=1 << 20).contains(&of_peer.lent()));
+        assert_eq!(of_all.granted(), 0);
+        assert!((LARGE..=1 << 20).contains(&of_peer.granted()));
     })
     .await;
 }

@@ -27,7 +27,7 @@ async fn renews<T>(peer: &mut DuplexStream, tunnel: &JoinHandle<T>) -> Duration 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_nothing_loses_its_tunnel_and_gives_back_what_was_lent() {
+async fn who_reads_nothing_loses_its_tunnel_and_gives_back_what_was_granted() {
     local(async {
         let (mut near, far) = duplex(256 * 1024);
         let settings = Settings::server();
@@ -56,7 +56,7 @@ async fn who_reads_nothing_loses_its_tunnel_and_gives_back_what_was_lent() {
         assert!(lived <= Duration::from_secs(90), "{lived:?}");
         let ended = server.await.unwrap();
         assert!(matches!(ended, Err(TunnelError::Stalled)), "{ended:?}");
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.granted(), 0);
     })
     .await;
 }

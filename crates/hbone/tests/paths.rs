@@ -76,7 +76,7 @@ async fn a_long_path_carries_more_than_a_first_window_in_a_round_trip() {
                 assert!(got >= 1_000 * FIRST, "{streams} streams: {got} bytes");
             }
         }
-        assert!(budget.lent() > FIRST);
+        assert!(budget.granted() > FIRST);
     })
     .await;
 }
@@ -91,7 +91,7 @@ async fn who_does_not_read_has_a_first_window() {
         // What came, and what waits for the window.
         assert!(sent.get() <= 2 * FIRST, "{} bytes", sent.get());
         // The others of the tunnel have something to work with beside it: what the path carried at first was twice a window.
-        assert!(budget.lent() <= 2 * FIRST, "{} bytes", budget.lent());
+        assert!(budget.granted() <= 2 * FIRST, "{} bytes", budget.granted());
     })
     .await;
 }
@@ -109,14 +109,14 @@ async fn who_reads_slowly_gets_no_larger_window() {
             read += far.read(&mut vec![0; FIRST / 6]).await.unwrap();
             assert!(sent.get() - read <= 2 * FIRST + FIRST / 6);
         }
-        assert!(budget.lent() <= 4 * FIRST, "{} bytes", budget.lent());
+        assert!(budget.granted() <= 4 * FIRST, "{} bytes", budget.granted());
     })
     .await;
 }
 
-/// The ledger lends a tunnel a mebibyte, which is what each of two streams could make use of.
+/// The ledger grants a tunnel a mebibyte, which is what each of two streams could make use of.
 #[tokio::test(start_paused = true)]
-async fn who_stops_reading_leaves_others_a_window_also_where_little_is_lent() {
+async fn who_stops_reading_leaves_others_a_window_also_where_little_is_granted() {
     local(async {
         let (tunnel, mut incoming, budget) = far_away_with(Budget::new(4 << 20)).await;
         let (mut quiet, far) = stream(&tunnel, &mut incoming).await;
@@ -134,7 +134,7 @@ async fn who_stops_reading_leaves_others_a_window_also_where_little_is_lent() {
             });
         }
         sleep(Duration::from_secs(20)).await;
-        assert!(budget.lent() > 3 * FIRST, "{} bytes", budget.lent());
+        assert!(budget.granted() > 3 * FIRST, "{} bytes", budget.granted());
         for _ in 0..10 {
             let talk = async {
                 quiet.write_all(&[1; 20_000]).await?;
@@ -149,7 +149,7 @@ async fn who_stops_reading_leaves_others_a_window_also_where_little_is_lent() {
 
 /// Between them streams that say nothing hold no promise, however many there are.
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_is_lent_nothing() {
+async fn who_says_nothing_is_granted_nothing() {
     local(async {
         let (tunnel, mut incoming, budget) = far_away().await;
         let mut streams = Vec::new();
@@ -161,7 +161,7 @@ async fn who_says_nothing_is_lent_nothing() {
             far.read_exact(&mut [0; 5]).await.unwrap();
         }
         sleep(Duration::from_secs(30)).await;
-        assert_eq!(budget.lent(), 0);
+        assert_eq!(budget.granted(), 0);
     })
     .await;
 }

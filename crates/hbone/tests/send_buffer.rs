@@ -123,7 +123,7 @@ async fn resets_behind_a_ping(late: bool) {
     let before = ticks.get();
     read_on(reader);
     until("nothing waits any more", || queued.get() == 0).await;
-    until("the budget has all back", || budget.lent() == 0).await;
+    until("the budget has all back", || budget.granted() == 0).await;
     until("the first stream goes on", || ticks.get() > before + 10).await;
 }
 

@@ -98,7 +98,7 @@ async fn a_tunnel_whose_pings_wait_behind_its_bytes_is_kept_while_the_peer_is_he
     }
 }
 
-/// Its windows are a stock ztunnel's: it gives credit for 5 MiB at a time, which takes longer than a PING may.
+/// Its windows are an unmodified ztunnel's: it gives credit for 5 MiB at a time, which takes longer than a PING may.
 #[tokio::test(start_paused = true)]
 async fn such_a_tunnel_is_kept_while_its_peer_takes_what_is_sent() {
     for streams in [1, 8] {

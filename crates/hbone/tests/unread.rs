@@ -170,7 +170,7 @@ async fn stalled_receivers_cost_a_stated_amount() {
         );
         // The tunnel's own limit holds, though the peer's windows and 200 streams would allow 50 MiB and more.
         assert!(waiting <= tunnel_most + 128 * 1024, "{waiting} bytes wait");
-        assert!(budget.lent() <= 16 << 20);
+        assert!(budget.granted() <= 16 << 20);
         let grown = common::heap::peak().saturating_sub(before);
         assert!(grown < tunnel_most + MODEST, "{grown} bytes");
         // Who reads again gets everything.
@@ -188,7 +188,7 @@ async fn stalled_receivers_cost_a_stated_amount() {
         served.abort();
         let _ = served.await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(budget.lent(), 0, "what was lent came back");
+        assert_eq!(budget.granted(), 0, "what was granted came back");
     })
     .await;
 }
@@ -237,9 +237,9 @@ async fn a_stalled_stream_leaves_its_neighbours_alone() {
             near.read_exact(&mut [0; 4096]).await.unwrap();
         }
         assert!(
-            budget.lent() <= 4 << 20,
+            budget.granted() <= 4 << 20,
             "{} bytes wait in relays",
-            budget.lent()
+            budget.granted()
         );
         kept.clear();
     })

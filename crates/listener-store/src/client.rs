@@ -55,7 +55,7 @@ enum Errand {
 /// Why a connection to the listener store ended.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("the keeper's socket: {0}")]
+    #[error("the listener store's socket: {0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -178,7 +178,7 @@ impl Client {
                     match self.serve(&mut session).await {
                         Ok(()) => return,
                         Err(error) => {
-                            tracing::info!(path = %self.path.display(), %error, "the listener keeper is lost")
+                            tracing::info!(path = %self.path.display(), %error, "the listener store is lost")
                         }
                     }
                 }
@@ -186,7 +186,7 @@ impl Client {
                     said = true;
                     tracing::info!(
                         path = %self.path.display(), %error,
-                        "no listener keeper: a successor of this proxy opens listeners of its own"
+                        "no listener store: a successor of this proxy opens listeners of its own"
                     );
                 }
                 Err(_) => {}
@@ -327,7 +327,7 @@ async fn hand_over(
 /// A refusal costs no connection anything today: the listeners work. The next hand-over will be without them.
 fn done(answer: Answer, request: &'static str) {
     if let Answer::Done(Err(error)) = answer {
-        tracing::warn!(request, %error, "the listener keeper refused");
+        tracing::warn!(request, %error, "the listener store refused");
     }
 }
 

@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use lateen_netns::{Named, Netns};
-use lateen_proto::keeper::agent_message::Payload;
-use lateen_proto::keeper::proxy_message;
-use lateen_proto::keeper::{
+use lateen_proto::listener_store::agent_message::Payload;
+use lateen_proto::listener_store::proxy_message;
+use lateen_proto::listener_store::{
     AgentMessage, Draining, Give, Hello, ProxyMessage, Release, Take, Version,
 };
 use lateen_types::WorkloadUid;
@@ -129,7 +129,7 @@ pub(crate) fn draining() -> Vec<u8> {
 mod tests {
     use std::fs::File;
 
-    use lateen_proto::keeper::{Ack, Held, Terminating};
+    use lateen_proto::listener_store::{Ack, Held, Terminating};
     use proptest::prelude::*;
 
     use super::*;

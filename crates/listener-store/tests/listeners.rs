@@ -14,8 +14,8 @@ use std::time::Duration;
 use agent::{Agent, Conversation};
 use lateen_listener_store::{Ledger, ListenerStore, Shared};
 use lateen_netns::{Listeners, NamespaceThread, Netns, Options};
-use lateen_proto::keeper::agent_message::Payload;
-use lateen_proto::keeper::{Ack, AgentMessage, Held, ProxyMessage};
+use lateen_proto::listener_store::agent_message::Payload;
+use lateen_proto::listener_store::{Ack, AgentMessage, Held, ProxyMessage};
 use lateen_types::WorkloadUid;
 use pod::{TestPod, cookie};
 use prost::Message;
@@ -91,7 +91,7 @@ async fn listeners_of_another_pod_are_never_taken_over() {
 
 /// What a proxy asks, by name.
 fn asked(packet: &[u8]) -> &'static str {
-    use lateen_proto::keeper::proxy_message::Payload;
+    use lateen_proto::listener_store::proxy_message::Payload;
     match ProxyMessage::decode(packet).unwrap().payload.unwrap() {
         Payload::Hello(_) => "hello",
         Payload::Take(_) => "take",

@@ -11,37 +11,37 @@ use tokio::sync::oneshot;
 use crate::netns::Netns;
 use crate::options::Options;
 use crate::socket::{self, Kind};
-use crate::thread::{Errand, NamespaceThread, Restock};
+use crate::thread::{Errand, NamespaceThread, Refill};
 
 /// Sockets kept ready of each kind that a pod has used.
 const KEEP: usize = 8;
-/// Upper end of a restock, reached when dialling outruns the namespace thread.
+/// Upper end of a refill, reached when dialling outruns the namespace thread.
 const MOST: usize = 64;
-/// How long nobody may have taken a socket of a kind before its shelf is given back.
+/// How long nobody may have taken a socket of a kind before its free list is shortened.
 const IDLE: Duration = Duration::from_secs(300);
-/// What stays of an idle shelf, so that the next dial does not wait.
+/// Length of an idle free list, so that the next dial does not wait.
 const LEAST: usize = 1;
 
 const KINDS: usize = 6;
 
 /// One pod's sockets: non-blocking, marked, neither bound nor connected; those for TCP have TCP_NODELAY and keepalive set.
 ///
-/// Dropping the pool closes what is on its shelves; a socket in it would keep the pod's namespace alive.
+/// Dropping the pool closes the sockets of its free lists; a socket in it would keep the pod's namespace alive.
 #[derive(Debug)]
 pub struct SocketPool {
     pod: Netns,
     options: Options,
     thread: NamespaceThread,
-    shelves: Mutex<[Shelf; KINDS]>,
+    free_lists: Mutex<[FreeList; KINDS]>,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct FreeList {
     ready: VecDeque<OwnedFd>,
     waiting: VecDeque<oneshot::Sender<io::Result<OwnedFd>>>,
-    /// A restock is under way.
+    /// A refill is under way.
     ordered: bool,
-    /// Sockets to have after a restock; doubles when an empty shelf was met.
+    /// Sockets to have after a refill; doubles when the list was found empty.
     target: usize,
     /// The fewest that were ready after a taker since the last look; `None` when nobody came.
     fewest: Option<usize>,
@@ -49,7 +49,7 @@ struct Shelf {
     quiet: Option<Instant>,
 }
 
-impl Shelf {
+impl FreeList {
     fn tidy(&mut self, now: Instant) -> VecDeque<OwnedFd> {
         let spare = match self.fewest.take() {
             Some(fewest) => {
@@ -64,7 +64,7 @@ impl Shelf {
                 }
             }
         };
-        // A restock that is under way may go by the target from before: what it makes is tidied away later.
+        // A refill that is under way may go by the target from before: what it makes is tidied away later.
         self.target = self.target.saturating_sub(spare).max(LEAST);
         self.ready.split_off(self.ready.len().saturating_sub(spare))
     }
@@ -77,7 +77,7 @@ impl SocketPool {
             pod,
             options,
             thread,
-            shelves: Mutex::default(),
+            free_lists: Mutex::default(),
         })
     }
 
@@ -88,30 +88,30 @@ impl SocketPool {
 
     /// Orders sockets of this kind ahead of need.
     pub fn prepare(self: &Arc<Self>, kind: Kind) {
-        let mut shelves = self.lock();
-        self.order(&mut shelves[kind as usize], kind);
+        let mut free_lists = self.lock();
+        self.order(&mut free_lists[kind as usize], kind);
     }
 
-    /// A socket that nobody else has; waits only when the shelf is empty.
+    /// A socket that nobody else has; waits only when the free list is empty.
     ///
     /// # Errors
     /// The pod's namespace cannot be entered or makes no sockets, or the namespace thread has ended.
     pub async fn take(self: &Arc<Self>, kind: Kind) -> io::Result<OwnedFd> {
         let answer = {
-            let mut shelves = self.lock();
-            let shelf = &mut shelves[kind as usize];
-            let taken = shelf.ready.pop_front();
-            let left = shelf.ready.len();
-            shelf.fewest = Some(shelf.fewest.map_or(left, |fewest| fewest.min(left)));
-            if shelf.ready.len() < KEEP / 2 {
-                self.order(shelf, kind);
+            let mut free_lists = self.lock();
+            let list = &mut free_lists[kind as usize];
+            let taken = list.ready.pop_front();
+            let left = list.ready.len();
+            list.fewest = Some(list.fewest.map_or(left, |fewest| fewest.min(left)));
+            if list.ready.len() < KEEP / 2 {
+                self.order(list, kind);
             }
             if let Some(socket) = taken {
                 return Ok(socket);
             }
-            shelf.target = (shelf.target * 2).min(MOST);
+            list.target = (list.target * 2).min(MOST);
             let (sender, answer) = oneshot::channel();
-            shelf.waiting.push_back(sender);
+            list.waiting.push_back(sender);
             answer
         };
         answer.await.unwrap_or_else(|_| {
@@ -151,35 +151,37 @@ impl SocketPool {
         let spare: Vec<_> = self
             .lock()
             .iter_mut()
-            .flat_map(|shelf| shelf.tidy(now))
+            .flat_map(|list| list.tidy(now))
             .collect();
         // Closed when nobody waits for the lock.
         spare.len()
     }
 
-    fn order(self: &Arc<Self>, shelf: &mut Shelf, kind: Kind) {
-        if !shelf.ordered {
-            shelf.target = shelf.target.max(KEEP);
-            shelf.ordered = true;
+    fn order(self: &Arc<Self>, list: &mut FreeList, kind: Kind) {
+        if !list.ordered {
+            list.target = list.target.max(KEEP);
+            list.ordered = true;
             self.thread
-                .send(Errand::Restock(Arc::downgrade(self) as _, kind));
+                .send(Errand::Refill(Arc::downgrade(self) as _, kind));
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, [Shelf; KINDS]> {
-        // Nothing inside a critical section can leave a shelf half-changed.
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, [FreeList; KINDS]> {
+        // Nothing inside a critical section can leave a list half-changed.
+        self.free_lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Restock for SocketPool {
+impl Refill for SocketPool {
     /// Makes the missing sockets in one visit, and serves those who wait first.
-    fn restock(self: Arc<Self>, kind: Kind, home: &Netns) {
+    fn refill(self: Arc<Self>, kind: Kind, home: &Netns) {
         let wanted = {
-            let mut shelves = self.lock();
-            let shelf = &mut shelves[kind as usize];
-            shelf.ordered = false;
-            shelf.target + shelf.waiting.len() - shelf.ready.len().min(shelf.target)
+            let mut free_lists = self.lock();
+            let list = &mut free_lists[kind as usize];
+            list.ordered = false;
+            list.target + list.waiting.len() - list.ready.len().min(list.target)
         };
         let bare = self
             .pod
@@ -195,34 +197,34 @@ impl Restock for SocketPool {
                 Err(error) => failure = Some(error),
             }
         }
-        let mut shelves = self.lock();
-        let shelf = &mut shelves[kind as usize];
+        let mut free_lists = self.lock();
+        let list = &mut free_lists[kind as usize];
         while let Some(socket) = made.pop_front() {
-            hand_out(shelf, socket);
+            hand_out(list, socket);
         }
         if let Some(error) = failure {
             let text = format!("make a socket in the pod's namespace: {error}");
-            for waiter in shelf.waiting.drain(..) {
+            for waiter in list.waiting.drain(..) {
                 // A taker that has given up needs no answer.
                 let _ = waiter.send(Err(io::Error::new(error.kind(), text.clone())));
             }
         }
-        if !shelf.waiting.is_empty() {
-            self.order(shelf, kind);
+        if !list.waiting.is_empty() {
+            self.order(list, kind);
         }
     }
 }
 
-fn hand_out(shelf: &mut Shelf, socket: OwnedFd) {
+fn hand_out(list: &mut FreeList, socket: OwnedFd) {
     let mut socket = socket;
-    while let Some(waiter) = shelf.waiting.pop_front() {
+    while let Some(waiter) = list.waiting.pop_front() {
         match waiter.send(Ok(socket)) {
             Ok(()) => return,
             Err(Ok(back)) => socket = back,
             Err(Err(_)) => return,
         }
     }
-    shelf.ready.push_back(socket);
+    list.ready.push_back(socket);
 }
 
 #[cfg(test)]
@@ -235,42 +237,42 @@ mod tests {
         std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
     }
 
-    fn shelf(ready: usize) -> Shelf {
-        Shelf {
+    fn list(ready: usize) -> FreeList {
+        FreeList {
             ready: (0..ready).map(|_| socket()).collect(),
             target: ready,
-            ..Shelf::default()
+            ..FreeList::default()
         }
     }
 
     #[test]
-    fn a_shelf_that_nobody_comes_to_is_given_back_after_five_minutes() {
+    fn an_unused_free_list_is_shortened_after_five_minutes() {
         let start = Instant::now();
-        let mut shelf = shelf(MOST);
+        let mut list = list(MOST);
         for minute in 0..5 {
-            assert!(shelf.tidy(start + minute * MINUTE).is_empty());
+            assert!(list.tidy(start + minute * MINUTE).is_empty());
         }
         // Somebody came: it begins anew.
-        shelf.fewest = Some(3);
-        assert!(shelf.tidy(start + 5 * MINUTE).is_empty());
+        list.fewest = Some(3);
+        assert!(list.tidy(start + 5 * MINUTE).is_empty());
         for minute in 6..11 {
-            assert!(shelf.tidy(start + minute * MINUTE).is_empty(), "{minute}");
+            assert!(list.tidy(start + minute * MINUTE).is_empty(), "{minute}");
         }
-        assert_eq!(shelf.tidy(start + 11 * MINUTE).len(), MOST - LEAST);
-        assert_eq!((shelf.ready.len(), shelf.target), (LEAST, LEAST));
-        assert!(shelf.tidy(start + 60 * MINUTE).is_empty());
+        assert_eq!(list.tidy(start + 11 * MINUTE).len(), MOST - LEAST);
+        assert_eq!((list.ready.len(), list.target), (LEAST, LEAST));
+        assert!(list.tidy(start + 60 * MINUTE).is_empty());
     }
 
     #[test]
-    fn what_a_burst_left_is_given_back_while_the_shelf_is_in_use() {
+    fn sockets_of_a_past_burst_are_closed_while_the_free_list_is_in_use() {
         let now = Instant::now();
-        let mut shelf = shelf(MOST);
+        let mut list = list(MOST);
         // Ten were out at most, and no more is made when the next ones go.
-        shelf.fewest = Some(MOST - 10);
-        assert_eq!(shelf.tidy(now).len(), MOST - 10 - KEEP);
-        assert_eq!((shelf.ready.len(), shelf.target), (10 + KEEP, 10 + KEEP));
+        list.fewest = Some(MOST - 10);
+        assert_eq!(list.tidy(now).len(), MOST - 10 - KEEP);
+        assert_eq!((list.ready.len(), list.target), (10 + KEEP, 10 + KEEP));
         // All that is kept at least was needed.
-        shelf.fewest = Some(KEEP);
-        assert!(shelf.tidy(now).is_empty());
+        list.fewest = Some(KEEP);
+        assert!(list.tidy(now).is_empty());
     }
 }

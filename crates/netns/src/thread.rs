@@ -31,13 +31,13 @@ pub(crate) enum Errand {
         options: Options,
         answer: oneshot::Sender<io::Result<DnsSockets>>,
     },
-    Restock(Weak<dyn Restock>, Kind),
+    Refill(Weak<dyn Refill>, Kind),
 }
 
 /// Prepared sockets of a pod, which the thread fills up.
-pub(crate) trait Restock: Send + Sync {
+pub(crate) trait Refill: Send + Sync {
     /// Makes sockets of this kind. Called on the namespace thread, whose home is given.
-    fn restock(self: Arc<Self>, kind: Kind, home: &Netns);
+    fn refill(self: Arc<Self>, kind: Kind, home: &Netns);
 }
 
 impl NamespaceThread {
@@ -135,9 +135,9 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
             } => {
                 let _ = answer.send(listeners::open_dns(&pod, home, &options));
             }
-            Errand::Restock(pool, kind) => {
+            Errand::Refill(pool, kind) => {
                 if let Some(pool) = pool.upgrade() {
-                    pool.restock(kind, home);
+                    pool.refill(kind, home);
                 }
             }
         }

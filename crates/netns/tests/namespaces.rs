@@ -97,7 +97,7 @@ async fn a_pod_with_ipv6_switched_off_is_served_over_ipv4() {
 }
 
 #[tokio::test]
-async fn a_datagram_socket_of_the_stock_is_the_pods_and_marked() {
+async fn a_datagram_socket_of_the_pool_is_the_pods_and_marked() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
     let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
@@ -222,7 +222,7 @@ async fn a_new_process_may_listen_before_the_old_one_stops() {
 }
 
 #[tokio::test]
-async fn the_stock_hands_out_marked_sockets_of_the_pod_each_once() {
+async fn the_pool_hands_out_marked_sockets_of_the_pod_each_once() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
     let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
@@ -311,7 +311,7 @@ async fn many_takers_at_once_all_get_a_socket() {
 }
 
 #[tokio::test]
-async fn an_idle_stock_is_given_back_and_serves_again() {
+async fn an_idle_pool_is_given_back_and_serves_again() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
     let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
@@ -323,7 +323,7 @@ async fn an_idle_stock_is_given_back_and_serves_again() {
     assert_eq!(pool.tidy(minutes(4)), 0);
     let mut closed = 0;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    // The restock may still be under way.
+    // The refill may still be under way.
     while closed < 5 && std::time::Instant::now() < deadline {
         closed += pool.tidy(minutes(6));
         tokio::time::sleep(Duration::from_millis(10)).await;

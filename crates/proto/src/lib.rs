@@ -38,8 +38,8 @@ pub mod istio {
 pub mod lateen {
     /// How the node agent keeps a node proxy's listeners for its successor.
     #[allow(missing_docs, clippy::all)]
-    pub mod keeper {
-        include!("gen/lateen.keeper.rs");
+    pub mod listener_store {
+        include!("gen/lateen.listenerstore.rs");
     }
 
     /// Resources of proxies that read requests.
@@ -117,7 +117,7 @@ pub use envoy::service::discovery::v3 as discovery;
 pub use istio::v1::auth;
 pub use istio::workload::zds;
 pub use istio::{security, workload};
-pub use lateen::{keeper, l7};
+pub use lateen::{l7, listener_store};
 pub use opentelemetry::proto as otlp;
 
 /// xDS type of [`workload::Address`].

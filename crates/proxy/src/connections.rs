@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::connection_table::{Ending, Event, Fault, Judgement, Listed};
 use crate::current::Current;
-use crate::live::{Ending, Event, Fault, Judgement, Listed};
 use crate::node::{NodeHandle, PodUse, Request, watch};
 use crate::pods::Table;
 use filter::Filter;

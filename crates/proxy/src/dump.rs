@@ -9,8 +9,8 @@ use lateen_types::Direction;
 use serde_json::{Value, json};
 
 use crate::VERSION;
+use crate::connection_table::Listed;
 use crate::current::Current;
-use crate::live::Listed;
 use crate::node::{NodeHandle, Request};
 use crate::pod::Pod;
 use crate::pods::Table;

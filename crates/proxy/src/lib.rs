@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+mod connection_table;
 mod connections;
 mod counted;
 mod current;
 mod describe;
 mod dns;
 mod dump;
-mod live;
-mod meeting;
+mod local_tunnels;
 mod node;
 mod notify;
 mod pod;

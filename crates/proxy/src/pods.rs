@@ -76,7 +76,7 @@ pub struct Pods {
     /// Told when a pod has joined.
     pub joined: Arc<Notify>,
     /// Holds listeners beyond this process.
-    pub keeper: ListenerStore,
+    pub listener_store: ListenerStore,
     /// Opens listeners and makes sockets.
     pub namespaces: NamespaceThread,
     /// Accepts for all pods.
@@ -162,7 +162,7 @@ impl Pods {
 
     /// The pod's listeners: those of the process before, or new ones. True if they come from before.
     async fn listeners(&self, uid: &WorkloadUid, netns: &Netns) -> io::Result<(Listeners, bool)> {
-        let held = self.keeper.take(uid, netns).await;
+        let held = self.listener_store.take(uid, netns).await;
         let (mut listeners, inherited) = match Listeners::adopt(held, &self.options) {
             Some(listeners) => (listeners, true),
             None => {
@@ -174,7 +174,7 @@ impl Pods {
             listeners.dns = self.namespaces.open_dns(netns, self.options).await?;
         }
         match listeners.duplicates() {
-            Ok(duplicates) => self.keeper.give(uid, netns, duplicates),
+            Ok(duplicates) => self.listener_store.give(uid, netns, duplicates),
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "a pod's listeners cannot be kept for the next process");
             }
@@ -209,7 +209,7 @@ impl Pods {
         });
     }
 
-    /// What the keeper says of a pod.
+    /// An event of the listener store about a pod.
     pub fn hear(table: &Table, event: &Event) {
         let Event::Terminating(uid) = event;
         if let Some(served) = table.lock().get(uid) {
@@ -224,7 +224,7 @@ impl Pods {
         };
         drop((doors, dns));
         self.dns.forget(&pod);
-        self.keeper.release(uid);
+        self.listener_store.release(uid);
         // The agent takes back what is being deleted when nothing runs in it any more.
         let ended = pod.is_leaving();
         pod.release();

@@ -59,8 +59,8 @@ pub fn read(path: &Path) -> Result<RevocationLists, Unusable> {
     })
 }
 
-/// What keeps the lists up to date.
-pub struct Keeper {
+/// Reads the file of revocation lists again when it changes.
+pub struct Reloader {
     /// The file.
     pub path: PathBuf,
     /// The lists in force.
@@ -81,7 +81,7 @@ fn seen(path: &Path) -> Seen {
     std::fs::metadata(path).map(of).ok()
 }
 
-impl Keeper {
+impl Reloader {
     /// Looks at the file for ever.
     pub async fn run(self) {
         // It was read before it was looked at: once more, in case it changed in between.
@@ -224,14 +224,14 @@ mod tests {
             watched
                 .revocations
                 .replace(read(&watched.path).expect("the first one is usable"));
-            let keeper = Keeper {
+            let reloader = Reloader {
                 path: watched.path.clone(),
                 revocations: watched.revocations.clone(),
                 cut: Box::new(|| {}),
                 metrics: Arc::clone(&watched.metrics),
                 readiness: watched.readiness.clone(),
             };
-            tokio::spawn(keeper.run());
+            tokio::spawn(reloader.run());
             watched
         }
 

@@ -42,7 +42,7 @@ fn give_each_metric_a_series(metrics: &Metrics) {
     metrics.watch_buffers(|| {
         ["receive", "send"].map(|direction| Buffers {
             direction,
-            lent: 0,
+            granted: 0,
             limit: 0,
         })
     });

@@ -295,10 +295,10 @@ fn the_other_metrics_have_their_names() {
 fn tells_what_tunnels_have_of_their_buffers() {
     let metrics = metrics();
     metrics.watch_buffers(|| {
-        [("receive", 3), ("send", 4)].map(|(direction, lent)| Buffers {
+        [("receive", 3), ("send", 4)].map(|(direction, granted)| Buffers {
             direction,
-            lent,
-            limit: 10 * lent,
+            granted,
+            limit: 10 * granted,
         })
     });
     let page = metrics.render();

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
-use lateen_config::{Batch, Snapshot, Store, next_hop, wirekind};
+use lateen_config::{Batch, Snapshot, Store, next_hop, resource_kinds};
 use lateen_hbone::{Authority, Baggage, Forwarded, TraceParent};
 use lateen_policy::{Connection, decide};
 use lateen_proto::security::Action;
@@ -75,13 +75,13 @@ fn resources() -> (Batch, Batch) {
     });
     let policies = Batch {
         upserts: policies.collect(),
-        ..Batch::new(&wirekind::AUTHORIZATION)
+        ..Batch::new(&resource_kinds::AUTHORIZATION)
     };
     (
         policies,
         Batch {
             upserts,
-            ..Batch::new(&wirekind::ADDRESS)
+            ..Batch::new(&resource_kinds::ADDRESS)
         },
     )
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lateen_config::next_hop::{self, NextHop};
-use lateen_config::{Batch, Refused, Snapshot, Store, wirekind};
+use lateen_config::{Batch, Refused, Snapshot, Store, resource_kinds};
 use lateen_xds::{Local, Observer, Sink, Source};
 use tokio::sync::watch;
 
@@ -87,7 +87,7 @@ impl Running {
         let (tell, synced) = watch::channel(false);
         let local = Local::new(
             source,
-            wirekind::mesh(),
+            resource_kinds::mesh(),
             Stored(store.clone(), changed),
             Told(tell),
         );

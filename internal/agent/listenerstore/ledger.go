@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The layout of a ledger: records of 64 bytes, one for each open connection; proto/lateen/keeper.proto names it and the
+// The layout of a ledger: records of 64 bytes, one for each open connection; proto/lateen/listener_store.proto names it and the
 // proxy writes it. Numbers are little-endian.
 const (
 	recordLength = 64
@@ -38,7 +38,7 @@ type Lost struct {
 	Pod         string // namespace and name
 	Direction   Direction
 	Source      netip.AddrPort
-	Destination netip.AddrPort // what the client dialled
+	Destination netip.AddrPort // the address that the client dialled
 	Since       time.Time
 
 	inode uint64

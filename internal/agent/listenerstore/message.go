@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+	storepb "lateen.dev/lateen/internal/gen/listenerstore"
 )
 
 const (
@@ -19,24 +19,24 @@ var errTooLong = fmt.Errorf("message exceeds %d bytes", maxMessage)
 
 // parse reads a proxy's request that came with a number of descriptors. In a request that it accepts, pods and sockets have
 // names, no name repeats, and each socket has a descriptor.
-func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
-	var m keeperpb.ProxyMessage
+func parse(b []byte, descriptors int) (*storepb.ProxyMessage, error) {
+	var m storepb.ProxyMessage
 	if err := proto.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("read request: %w", err)
 	}
 	uid, expected := "-", 0
 	switch p := m.Payload.(type) {
-	case *keeperpb.ProxyMessage_Hello:
-		if p.Hello.GetVersion() != keeperpb.Version_V1 {
+	case *storepb.ProxyMessage_Hello:
+		if p.Hello.GetVersion() != storepb.Version_V1 {
 			return nil, fmt.Errorf("the proxy speaks version %d of the listener store's protocol, this agent speaks version 1; run versions that fit together", p.Hello.GetVersion())
 		}
 		if p.Hello.GetLedgers() > maxLedgers {
 			return nil, fmt.Errorf("%d ledgers are more than %d", p.Hello.GetLedgers(), maxLedgers)
 		}
 		expected = int(p.Hello.GetLedgers())
-	case *keeperpb.ProxyMessage_Take:
+	case *storepb.ProxyMessage_Take:
 		uid = p.Take.GetUid()
-	case *keeperpb.ProxyMessage_Give:
+	case *storepb.ProxyMessage_Give:
 		uid, expected = p.Give.GetUid(), len(p.Give.GetNames())
 		if expected > maxSockets {
 			return nil, fmt.Errorf("%d sockets of a pod are more than %d", expected, maxSockets)
@@ -48,9 +48,9 @@ func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
 			}
 			seen[name] = true
 		}
-	case *keeperpb.ProxyMessage_Release:
+	case *storepb.ProxyMessage_Release:
 		uid = p.Release.GetUid()
-	case *keeperpb.ProxyMessage_Draining:
+	case *storepb.ProxyMessage_Draining:
 	default:
 		return nil, errors.New("the request has no payload that this agent knows; the proxy may be newer than the agent")
 	}
@@ -63,7 +63,7 @@ func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
 	return &m, nil
 }
 
-func encode(m *keeperpb.AgentMessage) ([]byte, error) {
+func encode(m *storepb.AgentMessage) ([]byte, error) {
 	b, err := proto.Marshal(m)
 	if err == nil && len(b) > maxMessage {
 		err = errTooLong
@@ -71,28 +71,28 @@ func encode(m *keeperpb.AgentMessage) ([]byte, error) {
 	return b, err
 }
 
-func ackMessage(err error) *keeperpb.AgentMessage {
+func ackMessage(err error) *storepb.AgentMessage {
 	text := ""
 	if err != nil {
 		text = err.Error()
 		text = text[:min(len(text), maxMessage/2)]
 	}
-	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{Error: text}}}
+	return &storepb.AgentMessage{Payload: &storepb.AgentMessage_Ack{Ack: &storepb.Ack{Error: text}}}
 }
 
 // welcomeMessage answers hello. It lets the proxy map its ledgers, since void never shortens them.
-func welcomeMessage() *keeperpb.AgentMessage {
-	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{KeepsLength: true}}}
+func welcomeMessage() *storepb.AgentMessage {
+	return &storepb.AgentMessage{Payload: &storepb.AgentMessage_Ack{Ack: &storepb.Ack{KeepsLength: true}}}
 }
 
-func heldMessage(sockets []*held) *keeperpb.AgentMessage {
+func heldMessage(sockets []*held) *storepb.AgentMessage {
 	names := make([]string, len(sockets))
 	for i, h := range sockets {
 		names[i] = h.name
 	}
-	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Held{Held: &keeperpb.Held{Names: names}}}
+	return &storepb.AgentMessage{Payload: &storepb.AgentMessage_Held{Held: &storepb.Held{Names: names}}}
 }
 
-func terminatingMessage(uid string) *keeperpb.AgentMessage {
-	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Terminating{Terminating: &keeperpb.Terminating{Uid: uid}}}
+func terminatingMessage(uid string) *storepb.AgentMessage {
+	return &storepb.AgentMessage{Payload: &storepb.AgentMessage_Terminating{Terminating: &storepb.Terminating{Uid: uid}}}
 }

@@ -6,15 +6,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+	storepb "lateen.dev/lateen/internal/gen/listenerstore"
 )
 
-func give(uid string, names ...string) *keeperpb.ProxyMessage {
-	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Give{Give: &keeperpb.Give{Uid: uid, NetnsInode: 1, Names: names}}}
+func give(uid string, names ...string) *storepb.ProxyMessage {
+	return &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Give{Give: &storepb.Give{Uid: uid, NetnsInode: 1, Names: names}}}
 }
 
-func hello(version keeperpb.Version, ledgers uint32) *keeperpb.ProxyMessage {
-	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Hello{Hello: &keeperpb.Hello{Version: version, Ledgers: ledgers}}}
+func hello(version storepb.Version, ledgers uint32) *storepb.ProxyMessage {
+	return &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Hello{Hello: &storepb.Hello{Version: version, Ledgers: ledgers}}}
 }
 
 func TestParse(t *testing.T) {
@@ -23,22 +23,22 @@ func TestParse(t *testing.T) {
 		many[i] = string(rune('a' + i))
 	}
 	for name, c := range map[string]struct {
-		message     *keeperpb.ProxyMessage
+		message     *storepb.ProxyMessage
 		descriptors int
 		good        bool
 	}{
-		"hello":                          {hello(keeperpb.Version_V1, 2), 2, true},
+		"hello":                          {hello(storepb.Version_V1, 2), 2, true},
 		"hello of another version":       {hello(9, 0), 0, false},
-		"hello with a ledger too few":    {hello(keeperpb.Version_V1, 2), 1, false},
-		"hello with too many ledgers":    {hello(keeperpb.Version_V1, maxLedgers+1), maxLedgers + 1, false},
+		"hello with a ledger too few":    {hello(storepb.Version_V1, 2), 1, false},
+		"hello with too many ledgers":    {hello(storepb.Version_V1, maxLedgers+1), maxLedgers + 1, false},
 		"give":                           {give("a", "hbone", "outbound"), 2, true},
 		"give without pod":               {give("", "hbone"), 1, false},
 		"give with a descriptor too few": {give("a", "hbone", "outbound"), 1, false},
 		"give with one name twice":       {give("a", "hbone", "hbone"), 2, false},
 		"give with an empty name":        {give("a", ""), 1, false},
 		"give with too many sockets":     {give("a", many...), len(many), false},
-		"take with a descriptor":         {&keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Take{Take: &keeperpb.Take{Uid: "a"}}}, 1, false},
-		"nothing":                        {&keeperpb.ProxyMessage{}, 0, false},
+		"take with a descriptor":         {&storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Take{Take: &storepb.Take{Uid: "a"}}}, 1, false},
+		"nothing":                        {&storepb.ProxyMessage{}, 0, false},
 	} {
 		b, err := proto.Marshal(c.message)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, m := range []*keeperpb.ProxyMessage{hello(keeperpb.Version_V1, 1), give("a", "hbone")} {
+	for _, m := range []*storepb.ProxyMessage{hello(storepb.Version_V1, 1), give("a", "hbone")} {
 		b, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lateen.dev/lateen/internal/agent/netns"
-	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+	storepb "lateen.dev/lateen/internal/gen/listenerstore"
 )
 
 // byNumber knows processes as on a kernel without SO_PEERPIDFD.
@@ -91,7 +91,7 @@ func TestAProxyThatOnlyReconnectsHasLostNothingHoweverItIsKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.conn.Close()
-			r.done(p, hello(keeperpb.Version_V1, 1), int(ledger.Fd()))
+			r.done(p, hello(storepb.Version_V1, 1), int(ledger.Fd()))
 			p.conn.Close()
 			r.nothingLost("the proxy lives")
 			r.connect()
@@ -167,7 +167,7 @@ func TestTheLedgersOfAProxyThatIsTurnedAwayAreNotEmptied(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.conn.Close()
-	if answer, _, err := p.ask(hello(keeperpb.Version_V1, 1), int(ledger.Fd())); err == nil {
+	if answer, _, err := p.ask(hello(storepb.Version_V1, 1), int(ledger.Fd())); err == nil {
 		t.Fatalf("an agent that knows no pods yet answered %v", answer)
 	}
 	if lost := <-r.lost; len(lost) > 0 {
@@ -188,7 +188,7 @@ func TestAProxyIsToldThatItsLedgersKeepTheirLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.conn.Close()
-	answer, _, err := p.ask(hello(keeperpb.Version_V1, 0))
+	answer, _, err := p.ask(hello(storepb.Version_V1, 0))
 	if err != nil || !answer.GetAck().GetKeepsLength() {
 		t.Fatalf("answered %v, %v", answer, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+	storepb "lateen.dev/lateen/internal/gen/listenerstore"
 )
 
 // session is one proxy's connection. One goroutine reads it; a mutex guards writes.
@@ -150,7 +150,7 @@ func (s *session) serve(b []byte, files []descriptor) error {
 		return err
 	}
 	switch p := m.Payload.(type) {
-	case *keeperpb.ProxyMessage_Hello:
+	case *storepb.ProxyMessage_Hello:
 		s.greeted = true
 		select {
 		case <-s.server.opts.Complete:
@@ -166,25 +166,25 @@ func (s *session) serve(b []byte, files []descriptor) error {
 		s.log.Info("node proxy gives duplicates of its listeners")
 		s.server.join(s)
 		return s.answer(welcomeMessage(), nil)
-	case *keeperpb.ProxyMessage_Take:
+	case *storepb.ProxyMessage_Take:
 		return s.take(p.Take)
-	case *keeperpb.ProxyMessage_Give:
+	case *storepb.ProxyMessage_Give:
 		if err := s.give(p.Give, files); err != nil {
 			s.log.Warn("sockets are not kept", "pod", p.Give.GetUid(), "err", err)
 			return s.answer(ackMessage(err), nil)
 		}
-	case *keeperpb.ProxyMessage_Release:
+	case *storepb.ProxyMessage_Release:
 		s.server.mu.Lock()
 		s.server.sockets.release(s.id, p.Release.GetUid())
 		s.server.mu.Unlock()
-	case *keeperpb.ProxyMessage_Draining:
+	case *storepb.ProxyMessage_Draining:
 		s.log.Info("node proxy drains")
 		s.server.leave(s)
 	}
 	return s.answer(ackMessage(nil), nil)
 }
 
-func (s *session) take(request *keeperpb.Take) error {
+func (s *session) take(request *storepb.Take) error {
 	if _, err := s.pod(request.GetUid(), request.GetNetnsInode()); err != nil {
 		return s.answer(ackMessage(err), nil)
 	}
@@ -213,7 +213,7 @@ func (s *session) pod(uid string, inode uint64) (Pod, error) {
 	return pod, nil
 }
 
-func (s *session) give(request *keeperpb.Give, files []descriptor) error {
+func (s *session) give(request *storepb.Give, files []descriptor) error {
 	uid, inode := request.GetUid(), request.GetNetnsInode()
 	if _, err := s.pod(uid, inode); err != nil {
 		closeAll(files)
@@ -238,13 +238,13 @@ func (s *session) give(request *keeperpb.Give, files []descriptor) error {
 }
 
 // tell sends a message that answers no request. It does not wait for a proxy that does not read.
-func (s *session) tell(m *keeperpb.AgentMessage) {
+func (s *session) tell(m *storepb.AgentMessage) {
 	if err := s.answer(m, nil); err != nil {
 		s.log.Warn("node proxy was not told", "err", err)
 	}
 }
 
-func (s *session) answer(m *keeperpb.AgentMessage, fds []int) error {
+func (s *session) answer(m *storepb.AgentMessage, fds []int) error {
 	b, err := encode(m)
 	if err != nil {
 		return err

@@ -21,11 +21,11 @@ import (
 
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/agent/netns/netnstest"
-	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+	storepb "lateen.dev/lateen/internal/gen/listenerstore"
 )
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv("KEEPER_TEST_PROXY"); path != "" {
+	if path := os.Getenv("STORE_TEST_PROXY"); path != "" {
 		actAsProxy(path)
 	}
 	goleak.VerifyTestMain(m)
@@ -39,7 +39,7 @@ func connect(path string) (proxy, error) {
 	return proxy{conn}, err
 }
 
-func (p proxy) ask(m *keeperpb.ProxyMessage, fds ...int) (*keeperpb.AgentMessage, []descriptor, error) {
+func (p proxy) ask(m *storepb.ProxyMessage, fds ...int) (*storepb.AgentMessage, []descriptor, error) {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		return nil, nil, err
@@ -50,7 +50,7 @@ func (p proxy) ask(m *keeperpb.ProxyMessage, fds ...int) (*keeperpb.AgentMessage
 	return p.hear()
 }
 
-func (p proxy) hear() (*keeperpb.AgentMessage, []descriptor, error) {
+func (p proxy) hear() (*storepb.AgentMessage, []descriptor, error) {
 	b, oob := make([]byte, maxMessage), make([]byte, 1024)
 	_ = p.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, oobn, _, _, err := p.conn.ReadMsgUnix(b, oob)
@@ -61,16 +61,16 @@ func (p proxy) hear() (*keeperpb.AgentMessage, []descriptor, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var m keeperpb.AgentMessage
+	var m storepb.AgentMessage
 	return &m, files, proto.Unmarshal(b[:n], &m)
 }
 
-func takeRequest(uid string, inode uint64) *keeperpb.ProxyMessage {
-	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Take{Take: &keeperpb.Take{Uid: uid, NetnsInode: inode}}}
+func takeRequest(uid string, inode uint64) *storepb.ProxyMessage {
+	return &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Take{Take: &storepb.Take{Uid: uid, NetnsInode: inode}}}
 }
 
-func giveRequest(uid string, inode uint64, names ...string) *keeperpb.ProxyMessage {
-	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Give{Give: &keeperpb.Give{Uid: uid, NetnsInode: inode, Names: names}}}
+func giveRequest(uid string, inode uint64, names ...string) *storepb.ProxyMessage {
+	return &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Give{Give: &storepb.Give{Uid: uid, NetnsInode: inode, Names: names}}}
 }
 
 // rig is a store that knows one pod.
@@ -135,11 +135,11 @@ func (r *rig) connect() proxy {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { p.conn.Close() })
-	r.done(p, hello(keeperpb.Version_V1, 0))
+	r.done(p, hello(storepb.Version_V1, 0))
 	return p
 }
 
-func (r *rig) done(p proxy, m *keeperpb.ProxyMessage, fds ...int) {
+func (r *rig) done(p proxy, m *storepb.ProxyMessage, fds ...int) {
 	r.t.Helper()
 	if answer, _, err := p.ask(m, fds...); err != nil || answer.GetAck() == nil || answer.GetAck().GetError() != "" {
 		r.t.Fatalf("answered %v, %v", answer, err)
@@ -231,7 +231,7 @@ func TestAProxyThatDrainsLeavesNothingBehind(t *testing.T) {
 	r := start(t)
 	p := r.connect()
 	r.done(p, giveRequest("a", r.pod.ID().Inode, "hbone"), int(listen(t, r.pod).Fd()))
-	r.done(p, &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Draining{Draining: &keeperpb.Draining{}}})
+	r.done(p, &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Draining{Draining: &storepb.Draining{}}})
 	if r.server.Held() != 0 {
 		t.Fatalf("%d held", r.server.Held())
 	}
@@ -248,7 +248,7 @@ func TestASocketOfAnotherNamespaceIsRefused(t *testing.T) {
 	}
 	defer null.Close()
 	for name, c := range map[string]struct {
-		request *keeperpb.ProxyMessage
+		request *storepb.ProxyMessage
 		file    *os.File
 	}{
 		"a socket from elsewhere":              {giveRequest("a", inode, "hbone"), listen(t, elsewhere)},
@@ -281,7 +281,7 @@ func TestATerminatingPodIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.conn.Close()
-	first, _, err := late.ask(hello(keeperpb.Version_V1, 0))
+	first, _, err := late.ask(hello(storepb.Version_V1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,14 +309,14 @@ func actAsProxy(path string) {
 		panic(err)
 	}
 	var inode uint64
-	fmt.Sscan(os.Getenv("KEEPER_TEST_INODE"), &inode)
+	fmt.Sscan(os.Getenv("STORE_TEST_INODE"), &inode)
 	record := make([]byte, recordLength)
 	record[0], record[1] = 1, 1
 	binary.LittleEndian.PutUint64(record[8:], inode)
 	if _, err := unix.Pwrite(ledger, record, 3*recordLength); err != nil {
 		panic(err)
 	}
-	if _, _, err := p.ask(hello(keeperpb.Version_V1, 1), ledger); err != nil {
+	if _, _, err := p.ask(hello(storepb.Version_V1, 1), ledger); err != nil {
 		panic(err)
 	}
 	if _, _, err := p.ask(takeRequest("a", inode)); err != nil {
@@ -330,7 +330,7 @@ func actAsProxy(path string) {
 func (r *rig) spawn() *exec.Cmd {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "KEEPER_TEST_PROXY="+r.path, fmt.Sprintf("KEEPER_TEST_INODE=%d", r.pod.ID().Inode))
+	cmd.Env = append(os.Environ(), "STORE_TEST_PROXY="+r.path, fmt.Sprintf("STORE_TEST_INODE=%d", r.pod.ID().Inode))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		r.t.Fatal(err)
@@ -445,7 +445,7 @@ func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *te
 	if got := setting(); got != "0" {
 		t.Fatalf("before the proxy drains: %s", got)
 	}
-	r.done(old, &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Draining{Draining: &keeperpb.Draining{}}})
+	r.done(old, &storepb.ProxyMessage{Payload: &storepb.ProxyMessage_Draining{Draining: &storepb.Draining{}}})
 	_ = stays.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
 	for i := range many {
 		c, err := stays.Accept()
@@ -466,7 +466,7 @@ func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *te
 	eventually(t, "the pod has its setting back", func() bool { return setting() == "0" })
 }
 
-func TestAKeeperThatEndsLeavesNoSettingBehind(t *testing.T) {
+func TestAStoreThatEndsLeavesNoSettingBehind(t *testing.T) {
 	pod := netnstest.New(t)
 	p := newMigrator(slog.Default())
 	l := netnstest.Listen(t, pod, "127.0.0.1:15008")

@@ -24,7 +24,7 @@ var sources = []string{
 	"istio/security/authorization.proto",
 	"istio/zds/zds.proto",
 	"istio/auth/certificate.proto",
-	"lateen/keeper.proto",
+	"lateen/listener_store.proto",
 	"lateen/l7.proto",
 	"lateen/replica.proto",
 }

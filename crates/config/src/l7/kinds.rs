@@ -13,7 +13,7 @@ use super::gateway::Gateway;
 use crate::attached::Content;
 use crate::kind::{Parser, Resources};
 use crate::resource::{Entry, Resource};
-use crate::{Kind, Kinds, Rejection, wirekind};
+use crate::{Kind, Kinds, Rejection, resource_kinds};
 
 /// The orders of the kinds, between the L4 policies and the Addresses.
 const ORDER_RULES: u16 = 110;
@@ -72,12 +72,12 @@ pub static BINDING: Kind = Kind {
 /// The kinds of a waypoint: those of the mesh, and those of proxies that read requests.
 pub fn waypoint() -> Kinds {
     Kinds::new([
-        &wirekind::AUTHORIZATION,
+        &resource_kinds::AUTHORIZATION,
         &AUTHORIZATION,
         &AUTHENTICATION,
         &GATEWAY,
         &BINDING,
-        &wirekind::ADDRESS,
+        &resource_kinds::ADDRESS,
     ])
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lateen_config::next_hop::{Choice, NextHop, Refusal, Resolve, Via, outbound};
-use lateen_config::{Batch, Snapshot, Store, Workload, wirekind};
+use lateen_config::{Batch, Snapshot, Store, Workload, resource_kinds};
 use lateen_proto::workload::{
     Extension, NetworkMode, Service, TunnelProtocol, Workload as Wire, service,
 };
@@ -259,7 +259,7 @@ fn on_demand_an_endpoints_address_is_asked_for() {
         Err(Refusal::Unknown(want)) => assert_eq!(want.name().to_string(), "/10.244.2.1"),
         other => panic!("{other:?}"),
     }
-    let mut answer = Batch::new(&wirekind::ADDRESS);
+    let mut answer = Batch::new(&resource_kinds::ADDRESS);
     answer.answered = vec!["/10.244.2.1".into()];
     assert!(store.apply(&answer).is_empty());
     let choice = answered(&store.snapshot(), &name, "10.244.2.1").unwrap();

@@ -1,7 +1,7 @@
 //! The registry of kinds, with one that no part of the mesh knows.
 
 use bytes::Bytes;
-use lateen_config::{Batch, Kind, Kinds, Parser, Rejection, Resource, Store, wirekind};
+use lateen_config::{Batch, Kind, Kinds, Parser, Rejection, Resource, Store, resource_kinds};
 use lateen_proto::ADDRESS_TYPE;
 use serde::Serialize;
 
@@ -45,7 +45,11 @@ fn batch(kind: &'static Kind, upserts: &[&'static str], removals: &[&'static str
 
 #[test]
 fn a_gated_removal_comes_after_the_kinds_that_may_name_the_resource() {
-    let kinds = Kinds::new([&wirekind::ADDRESS, &TICKET, &wirekind::AUTHORIZATION]);
+    let kinds = Kinds::new([
+        &resource_kinds::ADDRESS,
+        &TICKET,
+        &resource_kinds::AUTHORIZATION,
+    ]);
     let sequence = kinds.sequence(|kind| batch(kind, &["new"], &["old"]));
     let shown: Vec<_> = sequence
         .iter()
@@ -84,25 +88,25 @@ fn a_store_takes_in_a_made_up_kind() {
 
 #[test]
 fn every_kind_is_to_be_listed_once() {
-    let mut unlisted = wirekind::mesh().unlisted();
-    assert!(!unlisted.listed(&wirekind::ADDRESS));
-    assert!(!unlisted.listed(&wirekind::ADDRESS));
+    let mut unlisted = resource_kinds::mesh().unlisted();
+    assert!(!unlisted.listed(&resource_kinds::ADDRESS));
+    assert!(!unlisted.listed(&resource_kinds::ADDRESS));
     assert!(!unlisted.is_empty());
-    assert!(unlisted.listed(&wirekind::AUTHORIZATION));
+    assert!(unlisted.listed(&resource_kinds::AUTHORIZATION));
     assert!(unlisted.is_empty());
-    assert!(!unlisted.listed(&wirekind::ADDRESS), "told once");
+    assert!(!unlisted.listed(&resource_kinds::ADDRESS), "told once");
 }
 
 #[test]
 #[should_panic(expected = "kind ticket is declared twice")]
 fn a_type_url_is_declared_once() {
-    Kinds::new([&TICKET, &LATE, &wirekind::ADDRESS]);
+    Kinds::new([&TICKET, &LATE, &resource_kinds::ADDRESS]);
 }
 
 #[test]
 #[should_panic(expected = "is not a kind of a higher order")]
 fn removals_wait_for_kinds_of_a_higher_order() {
-    Kinds::new([&LATE, &wirekind::ADDRESS]);
+    Kinds::new([&LATE, &resource_kinds::ADDRESS]);
 }
 
 #[test]

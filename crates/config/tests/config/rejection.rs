@@ -1,7 +1,7 @@
 //! What is refused, and that nothing panics.
 
 use bytes::Bytes;
-use lateen_config::{Batch, Rejection, Store, wirekind};
+use lateen_config::{Batch, Rejection, Store, resource_kinds};
 use lateen_policy::{Connection, Decision, DenyReason, decide};
 use lateen_proto::security::{
     Address as Range, Authorization, Clause, Match, Rule, Scope, StringMatch, string_match,
@@ -417,7 +417,7 @@ fn a_batch_takes_in_what_is_good_and_names_the_rest() {
             (good_name.as_str().into(), good.encode_to_vec().into()),
         ],
         removals: vec!["never-there".into()],
-        ..Batch::new(&wirekind::ADDRESS)
+        ..Batch::new(&resource_kinds::ADDRESS)
     };
     let refused: Vec<_> = store
         .apply(&batch)
@@ -434,7 +434,7 @@ fn undecodable_bytes_of_a_policy_close_its_namespace() {
     let upserts = vec![("default/p".into(), Bytes::from_static(&[0xff; 9]))];
     let refused = store.apply(&Batch {
         upserts,
-        ..Batch::new(&wirekind::AUTHORIZATION)
+        ..Batch::new(&resource_kinds::AUTHORIZATION)
     });
     assert!(matches!(refused[0].reason, Rejection::Decode(_)));
     assert!(!decision(&mut store).is_allow());
@@ -475,7 +475,7 @@ fn a_policy_with_content_of_another_version_closes_its_namespace() {
         let mut store = store_with_workload();
         let refused = store.apply(&Batch {
             upserts: vec![("default/p".into(), bytes.into())],
-            ..Batch::new(&wirekind::AUTHORIZATION)
+            ..Batch::new(&resource_kinds::AUTHORIZATION)
         });
         let reasons: Vec<_> = refused.into_iter().map(|refused| refused.reason).collect();
         (reasons, decision(&mut store).is_allow())
@@ -512,7 +512,7 @@ proptest! {
                 bytes[at] = byte;
             }
         }
-        for kind in [&wirekind::ADDRESS, &wirekind::AUTHORIZATION] {
+        for kind in [&resource_kinds::ADDRESS, &resource_kinds::AUTHORIZATION] {
             let mut store = Store::new("", None);
             let upserts = vec![("default/p".into(), bytes.clone().into())];
             for refused in store.apply(&Batch { upserts, ..Batch::new(kind) }) {

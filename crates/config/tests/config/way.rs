@@ -588,7 +588,7 @@ fn on_demand_what_is_not_known_is_asked_for_before_it_is_concluded_from() {
     assert_eq!(unknown("192.0.2.1:80"), "/192.0.2.1");
     assert_eq!(unknown("10.244.2.2:80"), key("way"));
 
-    let mut answer = lateen_config::Batch::new(&lateen_config::wirekind::ADDRESS);
+    let mut answer = lateen_config::Batch::new(&lateen_config::resource_kinds::ADDRESS);
     answer.answered = vec!["/192.0.2.1".into(), key("way").into()];
     assert!(store.apply(&answer).is_empty());
     let snapshot = store.snapshot();
@@ -601,7 +601,7 @@ fn on_demand_what_is_not_known_is_asked_for_before_it_is_concluded_from() {
         Err(Refusal::UnknownWaypoint { .. })
     ));
 
-    let mut forget = lateen_config::Batch::new(&lateen_config::wirekind::ADDRESS);
+    let mut forget = lateen_config::Batch::new(&lateen_config::resource_kinds::ADDRESS);
     forget.forgotten = vec!["/192.0.2.1".into()];
     store.apply(&forget);
     let want = Want::address(&"".into(), "192.0.2.1".parse().unwrap());

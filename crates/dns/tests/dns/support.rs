@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Question};
 use hickory_proto::rr::{Name, RecordType};
-use lateen_config::{Batch, Snapshot, Store, wirekind};
+use lateen_config::{Batch, Snapshot, Store, resource_kinds};
 use lateen_dns::{Answer, Transport, View, answer, read};
 use lateen_proto::workload::service::Visibility;
 use lateen_proto::workload::{
@@ -66,7 +66,7 @@ pub fn snapshot(resources: Vec<Address>) -> Arc<Snapshot> {
         .collect();
     let refused = store.apply(&Batch {
         upserts,
-        ..Batch::new(&wirekind::ADDRESS)
+        ..Batch::new(&resource_kinds::ADDRESS)
     });
     assert!(refused.is_empty(), "{refused:?}");
     store.snapshot()

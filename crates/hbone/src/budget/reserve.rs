@@ -22,7 +22,7 @@ const FIRST_WINDOWS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Reserve {
     size: usize,
-    lent: AtomicUsize,
+    granted: AtomicUsize,
 }
 
 impl Party {
@@ -40,7 +40,7 @@ impl Reserve {
     pub(super) fn of(ledger: usize) -> Self {
         Reserve {
             size: ledger / RESERVE,
-            lent: AtomicUsize::new(0),
+            granted: AtomicUsize::new(0),
         }
     }
 
@@ -48,8 +48,8 @@ impl Reserve {
         self.size
     }
 
-    pub(super) fn lent(&self) -> usize {
-        self.lent.load(Ordering::Relaxed)
+    pub(super) fn granted(&self) -> usize {
+        self.granted.load(Ordering::Relaxed)
     }
 
     pub(super) fn first_window(&self) -> usize {
@@ -57,7 +57,7 @@ impl Reserve {
     }
 
     pub(super) fn is_low(&self) -> bool {
-        self.lent() > self.size / 2
+        self.granted() > self.size / 2
     }
 
     /// The most that a pair may have by a share, one in `share`, of which others have so much.
@@ -69,16 +69,17 @@ impl Reserve {
         window.checked_div(half * half).unwrap_or(0) as usize
     }
 
-    /// Lends so much, or nothing.
+    /// Grants all of `bytes` or nothing; returns the bytes granted.
     pub(super) fn claim(&self, bytes: usize) -> usize {
-        let lend = |lent: usize| (bytes > 0 && lent + bytes <= self.size).then_some(lent + bytes);
-        let lent = self
-            .lent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend);
-        lent.map_or(0, |_| bytes)
+        let raise =
+            |granted: usize| (bytes > 0 && granted + bytes <= self.size).then_some(granted + bytes);
+        let granted = self
+            .granted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, raise);
+        granted.map_or(0, |_| bytes)
     }
 
     pub(super) fn release(&self, bytes: usize) {
-        self.lent.fetch_sub(bytes, Ordering::Relaxed);
+        self.granted.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

@@ -17,14 +17,14 @@ pub(crate) fn identity(name: &str) -> Identity {
 /// A tunnel, and what it has.
 struct Tunnel {
     budget: Budget,
-    own: Loan,
+    own: Grant,
 }
 
 impl Tunnel {
     fn new(budget: Budget) -> Self {
         Tunnel {
             budget,
-            own: Loan::default(),
+            own: Grant::default(),
         }
     }
 
@@ -84,7 +84,7 @@ fn a_party_that_takes_all_it_can_leaves_a_part() {
     for (peers, pods, left) in [(1, 1, 64 / 3), (1, 8, 64 / 4), (8, 1, 64 / 4)] {
         let all = Budget::default();
         let _kept = tunnels(&all, peers, pods);
-        let free = (Budget::DEFAULT - all.lent()) >> 20;
+        let free = (Budget::DEFAULT - all.granted()) >> 20;
         assert!(
             (left - 2..=left + 1).contains(&free),
             "{peers} peers, {pods} pods: {free} MiB"
@@ -167,7 +167,7 @@ fn who_has_little_need_not_give_back() {
     for tunnel in &mut greedy {
         tunnel.want(16 * MIB);
     }
-    assert!(all.lent() > Budget::DEFAULT / 2);
+    assert!(all.granted() > Budget::DEFAULT / 2);
     assert!(all.is_low() && is_short(&greedy[0]));
     assert!(!modest.iter().any(is_short));
     // And who has more, where neither its peer nor its pod has much.
@@ -187,15 +187,15 @@ fn what_comes_from_the_reserve_returns_to_it() {
         tunnel.want(16 * MIB);
     }
     let mut late = Tunnel::new(all.between(&identity("greedy"), "late"));
-    let before = all.ledger.reserve.lent();
+    let before = all.ledger.reserve.granted();
     late.want(MIB);
     assert_eq!((late.own.common, late.own.reserve), (0, FIRST));
-    assert_eq!(all.ledger.reserve.lent(), before + FIRST as usize);
+    assert_eq!(all.ledger.reserve.granted(), before + FIRST as usize);
     taken.clear();
-    assert_eq!(all.ledger.reserve.lent(), FIRST as usize);
+    assert_eq!(all.ledger.reserve.granted(), FIRST as usize);
     late.want(MIB);
     assert_eq!((late.own.common, late.own.reserve), (MIB, 0));
-    assert_eq!(all.ledger.reserve.lent(), 0);
+    assert_eq!(all.ledger.reserve.granted(), 0);
 }
 
 #[test]
@@ -234,7 +234,7 @@ proptest! {
                 free.return_all();
                 continue;
             };
-            if without.lent() - free.own.total() as usize > Budget::DEFAULT / 2 {
+            if without.granted() - free.own.total() as usize > Budget::DEFAULT / 2 {
                 break;
             }
             prop_assert_eq!(charged.want(wanted), free.want(wanted));
@@ -260,7 +260,7 @@ proptest! {
         }
     }
 
-    /// Whatever is lent for a pod that does not read, its peers find a stream's window with another.
+    /// Whatever is granted for a pod that does not read, its peers find a stream's window with another.
     #[test]
     fn a_pod_that_does_not_read_leaves_its_peers_a_window(steps in steps(), peers in 1usize..5) {
         let all = Budget::default();
@@ -322,7 +322,7 @@ proptest! {
 
     /// The ledger's limit holds whoever asks, and its sum and those of the accounts are what their tunnels have.
     #[test]
-    fn what_is_lent_never_exceeds_the_ledger(
+    fn what_is_granted_never_exceeds_the_ledger(
         limit in 0usize..80_000_000,
         steps in steps(),
         names in prop::collection::vec((0usize..5, 0usize..5), 60),
@@ -341,9 +341,9 @@ proptest! {
                 Some(wanted) => prop_assert!(tunnels[n].want(wanted) <= wanted.max(tunnels[n].own.total())),
                 None => tunnels[n].return_all(),
             }
-            prop_assert!(all.lent() <= limit);
+            prop_assert!(all.granted() <= limit);
             let sum: usize = tunnels.iter().map(|t| t.own.total() as usize).sum();
-            prop_assert_eq!(all.lent(), sum);
+            prop_assert_eq!(all.granted(), sum);
         }
         for (party, account) in &*all.ledger.accounts() {
             let of_party = |(peer, pod): &(String, String)| {
@@ -362,11 +362,11 @@ proptest! {
             let owners = || names.iter().zip(&tunnels).filter(|(names, _)| of_party(names));
             let common: usize = owners().map(|(_, tunnel)| tunnel.own.common as usize).sum();
             let reserve: usize = owners().map(|(_, tunnel)| tunnel.own.reserve as usize).sum();
-            prop_assert_eq!(account.upgrade().map(|a| (a.lent(), a.set_apart())), Some((common, reserve)));
+            prop_assert_eq!(account.upgrade().map(|a| (a.granted(), a.set_apart())), Some((common, reserve)));
             prop_assert!(reserve <= limit / 8 / party.share());
         }
         drop(tunnels);
-        prop_assert_eq!(all.lent(), 0);
+        prop_assert_eq!(all.granted(), 0);
     }
 }
 
@@ -382,11 +382,11 @@ fn workers_that_claim_at_once_stay_within_the_ledger() {
                 for turn in 0..20_000 {
                     let mut tunnel = Tunnel::new(budgets[(turn + n) % 2].clone());
                     tunnel.want(1 << 19);
-                    assert!(all.lent() <= 1 << 20);
+                    assert!(all.granted() <= 1 << 20);
                 }
             });
         }
     });
-    assert_eq!(all.lent(), 0);
+    assert_eq!(all.granted(), 0);
     assert!(all.ledger.accounts().is_empty());
 }

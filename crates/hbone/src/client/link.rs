@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::request::ConnectRequest;
 use crate::driver::{
-    Below, Broken, EndOnDrop, News, Shared, Wire, begin, farewell, is_visible, lend,
+    Below, Broken, EndOnDrop, News, Shared, Wire, begin, farewell, is_visible, set_allowance,
 };
 use crate::ended::Ended;
 use crate::error::{ConnectError, Reason, TunnelError};
@@ -245,7 +245,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
 
     pub(crate) fn tick(&mut self, recv_window: &mut RecvWindow, load: &Load) {
         let mut core = self.shared.borrow();
-        lend(&mut core, recv_window, load, true);
+        set_allowance(&mut core, recv_window, load, true);
         core.rest();
     }
 
@@ -272,7 +272,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         });
         {
             let mut core = shared.borrow();
-            lend(&mut core, recv_window, load, false);
+            set_allowance(&mut core, recv_window, load, false);
             if !stays && load.active() == 0 {
                 core.http2.drain();
             }

@@ -12,6 +12,6 @@ mod tunnel;
 mod wire;
 
 pub(crate) use core::{Broken, News, Shared, is_visible};
-pub(crate) use tunnel::{EndOnDrop, begin, lend};
+pub(crate) use tunnel::{EndOnDrop, begin, set_allowance};
 pub use wire::Below;
 pub(crate) use wire::{Wire, farewell};

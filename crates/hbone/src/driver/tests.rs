@@ -192,7 +192,7 @@ async fn talk(mut stream: Stream, says: Says) -> Heard {
     }
 }
 
-/// Nothing is left of streams that are over, and what the peer was lent is what it has.
+/// Nothing is left of streams that are over, and what the peer was granted is what it has.
 fn is_clean(shared: &Shared) -> Result<(), String> {
     let core = shared.borrow();
     let credit = core.http2.credit();
@@ -333,11 +333,11 @@ async fn run(
             return Err(format!("{says:?} {far:?}, {answers:?} {near:?}"));
         }
     }
-    let left: usize = budgets.iter().map(Budget::lent).sum();
-    let sent: usize = sends.iter().map(SendBudget::lent).sum();
+    let left: usize = budgets.iter().map(Budget::granted).sum();
+    let sent: usize = sends.iter().map(SendBudget::granted).sum();
     match (left, sent) {
         (0, 0) => Ok(()),
-        left => Err(format!("{left:?} bytes are still lent")),
+        left => Err(format!("{left:?} bytes are still granted")),
     }
 }
 

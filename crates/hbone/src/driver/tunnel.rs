@@ -15,11 +15,11 @@ use crate::settings::Settings;
 /// Answers that may wait for a peer; where there are fewer, nothing more is read of it, see [`super::wire`].
 const UNREAD_REPLIES: usize = 192 * 1024;
 
-/// Streams of which each finds room for its first window, whoever does not read: as many where the ledger lends a tunnel its
-/// whole allowance, and else as fit into half of what it lends.
+/// Streams that each have room for a first window while others are not read. It is this many while the ledger grants a tunnel
+/// its whole allowance, and otherwise as many as fit into half of the grant.
 const FIRST_WINDOWS: u32 = 64;
 
-/// The core's parameters for these settings. Its windows follow the path, within what the budget lends.
+/// The core's parameters for these settings. Its windows follow the path, within what the budget grants.
 fn config(settings: &Settings, max_streams: u32) -> lateen_h2::SharedConfig {
     let most = i32::MAX as u32;
     let allowance = FLOOR.saturating_add(settings.connection_window).min(most);
@@ -57,8 +57,13 @@ pub(crate) fn begin(
     (Shared::new(http2, send_buffer, Instant::now()), load)
 }
 
-/// Has the core lend what the account says: less if `tick`, else more.
-pub(crate) fn lend(core: &mut Core, recv_window: &mut RecvWindow, load: &Load, tick: bool) {
+/// Sets the core's allowance to the account's: lowers it if `tick`, raises it otherwise.
+pub(crate) fn set_allowance(
+    core: &mut Core,
+    recv_window: &mut RecvWindow,
+    load: &Load,
+    tick: bool,
+) {
     let credit = core.http2.credit();
     load.set_read(credit.came - u64::from(credit.held));
     let inflow = RecvFlow {

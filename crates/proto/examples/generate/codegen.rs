@@ -10,7 +10,7 @@ const SOURCES: [&str; 9] = [
     "istio/security/authorization.proto",
     "istio/zds/zds.proto",
     "istio/auth/certificate.proto",
-    "lateen/keeper.proto",
+    "lateen/listener_store.proto",
     "lateen/l7.proto",
     "envoy/service/discovery/v3/discovery.proto",
     "opentelemetry/proto/collector/logs/v1/logs_service.proto",

@@ -6,7 +6,7 @@ use lateen_telemetry::ResponseFlags;
 use lateen_types::Strng;
 use serde::Serialize;
 
-use crate::live::Denial;
+use crate::connection_table::Denial;
 
 /// One end of a connection, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lateen_config::{Batch, Store, wirekind};
+use lateen_config::{Batch, Store, resource_kinds};
 use lateen_dns::{Code, Family};
 use lateen_netns::{DnsSockets, NamespaceThread, Netns, Options, SocketPool};
 use lateen_telemetry::{BuildInfo, Metrics};

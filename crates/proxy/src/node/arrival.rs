@@ -17,7 +17,7 @@ use super::describe;
 use super::refusal::Refusal;
 use super::relaying::Records;
 use super::state::{Node, OpenSocket};
-use crate::live::{Denial, Ending, Facts, Judgement, Listed, NAMED, State};
+use crate::connection_table::{Denial, Ending, Facts, Judgement, Listed, NAMED, State};
 use crate::pod::Pod;
 
 /// A connection that has just been accepted for a pod.
@@ -66,7 +66,7 @@ pub(super) fn refuse(
     node.metrics.refused(labels);
     node.metrics
         .tell_refused(client, destination, reporter, &why.to_string());
-    node.live.refused(pod, why.fault(), || {
+    node.connections.refused(pod, why.fault(), || {
         let listed = Listed {
             id: 0,
             pair,

@@ -21,7 +21,7 @@ use super::relaying::Records;
 use super::same_node::handover::{self, Near};
 use super::state::Node;
 use super::tunnel::{self, Opened};
-use crate::live::{Ending, Fault, Outgoing, Tracked};
+use crate::connection_table::{Ending, Fault, Outgoing, Tracked};
 use crate::pod::Pod;
 use std::net::SocketAddr;
 
@@ -394,7 +394,7 @@ fn begin(
     };
     // The request carries the span's number: the peer's proxy lists the connection under it, too.
     let pair = if hbone.is_some() { trace.span } else { 0 };
-    let tracked = node.live.depart(outgoing, pair);
+    let tracked = node.connections.depart(outgoing, pair);
     let opening = Outbound {
         start: wanted.start,
         client: arrival.peer,

@@ -28,9 +28,9 @@ use super::refusal::Refusal;
 use super::relaying::{Records, relay};
 use super::state::Node;
 use super::tunnel::charged;
+use crate::connection_table::Facts;
 use crate::counted::Counted;
-use crate::live::Facts;
-use crate::meeting::{Ends, Hosted};
+use crate::local_tunnels::{Ends, TunnelRegistration};
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded, Retirement};
 
@@ -94,15 +94,15 @@ pub(super) async fn serve(node: Rc<Node>, arrival: Arrival) {
     let Proven {
         ends,
         retirement,
-        hosted,
+        registration,
         counted,
     } = proven;
     let session = Rc::new(Session {
-        number: node.live.number_tunnel(),
+        number: node.connections.number_tunnel(),
         node,
         ends,
     });
-    let ended = requests(&session, tunnel, retirement, hosted).await;
+    let ended = requests(&session, tunnel, retirement, registration).await;
     let reason = CloseReason::of(&ended);
     counted.ended(reason);
     match (ended, reason) {
@@ -120,7 +120,7 @@ struct Proven {
     ends: Arc<Ends>,
     retirement: Retirement,
     /// Its place where ends in this process meet.
-    hosted: Option<Hosted>,
+    registration: Option<TunnelRegistration>,
     counted: Counted,
 }
 
@@ -149,8 +149,9 @@ async fn handshake(
             local,
         });
         // Before anything is said in the tunnel.
-        let meeting = node.same_node.as_ref();
-        let hosted = meeting.map(|same_node| same_node.meeting.host(&ends, stream.session()));
+        let local_tunnels = node.same_node.as_ref();
+        let registration = local_tunnels
+            .map(|same_node| same_node.local_tunnels.register(&ends, stream.session()));
         let settings = hbone::Settings {
             budget,
             ..node.server.clone()
@@ -161,7 +162,7 @@ async fn handshake(
                 let proven = Proven {
                     ends,
                     retirement,
-                    hosted,
+                    registration,
                     counted,
                 };
                 Ok((tunnel, proven))
@@ -183,7 +184,7 @@ async fn requests(
     session: &Rc<Session>,
     mut tunnel: Tunnel,
     retirement: Retirement,
-    hosted: Option<Hosted>,
+    registration: Option<TunnelRegistration>,
 ) -> Result<(), hbone::TunnelError> {
     let mut leaving = pin!(leaving(&session.ends.pod));
     loop {
@@ -198,9 +199,9 @@ async fn requests(
             None => return Ok(()),
         }
     }
-    if let Some(hosted) = &hosted {
+    if let Some(registration) = &registration {
         // What was handed over beside the tunnel rests on it, as streams would: it stays until the last of them ends.
-        let mut unused = pin!(hosted.retire());
+        let mut unused = pin!(registration.retire());
         loop {
             let incoming = tokio::select! {
                 biased;
@@ -384,7 +385,7 @@ pub(super) async fn recognise(
         source: *client,
         destination: inbound.target,
     };
-    let tracked = node.live.enter(facts, pair);
+    let tracked = node.connections.enter(facts, pair);
     tracked.through(number);
     Ok(Known {
         snapshot,

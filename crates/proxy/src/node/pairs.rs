@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 
 use super::dial::DialError;
 use super::refusal::Refusal;
-use crate::live::{Cut, Live};
-use crate::meeting::{Ends, Host};
+use crate::connection_table::{ConnectionTable, Cut};
+use crate::local_tunnels::{AcceptedEnd, Ends};
 
 /// How long a tunnel that ended elsewhere is taken to say that the next one would, too. A process that replaces this one,
 /// or is replaced by it, listens for seconds.
@@ -86,7 +86,7 @@ impl From<Failure> for Refusal {
 #[derive(Debug)]
 pub(super) struct Pair {
     key: PoolKey,
-    host: Arc<Host>,
+    accepted_end: Arc<AcceptedEnd>,
     /// What the pod proved to the one that opened the tunnel.
     proven: Arc<Session>,
     /// The tunnel's number on this worker, which its connections have, too.
@@ -106,13 +106,13 @@ pub(super) struct Use(Rc<Pair>);
 impl Use {
     /// `None` when no more connections are to be handed over.
     fn of(pair: &Rc<Pair>) -> Option<Self> {
-        let entered = !pair.retired.get() && pair.host.uses.enter();
+        let entered = !pair.retired.get() && pair.accepted_end.uses.enter();
         entered.then(|| Self(Rc::clone(pair)))
     }
 
     /// Between whom the tunnel is.
     pub(super) fn ends(&self) -> &Ends {
-        &self.0.host.ends
+        &self.0.accepted_end.ends
     }
 
     /// Whether the far end answers a PING now, unless it did so lately. If not, the tunnel takes no more connections.
@@ -139,24 +139,24 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.0.host.uses.leave();
+        self.0.accepted_end.uses.leave();
         self.0.used.set(Instant::now());
         self.0.close_if_done();
     }
 }
 
 impl Pair {
-    /// A pair whose `tunnel`, of this number, ends at `host`; `proven` is what the far end proved.
+    /// A pair whose `tunnel`, of this number, ends at `accepted_end`; `proven` is what the far end proved.
     pub(super) fn new(
         key: PoolKey,
-        host: Arc<Host>,
+        accepted_end: Arc<AcceptedEnd>,
         proven: Arc<Session>,
         number: u64,
         tunnel: hbone::Tunnel,
     ) -> Self {
         Self {
             key,
-            host,
+            accepted_end,
             proven,
             number,
             tunnel,
@@ -173,24 +173,24 @@ impl Pair {
     }
 
     fn close_if_done(&self) {
-        if self.retired.get() && self.host.uses.count() == 0 {
+        if self.retired.get() && self.accepted_end.uses.count() == 0 {
             self.tunnel.close();
         }
     }
 
     pub(super) fn is_idle(&self, most: Duration) -> bool {
-        self.host.uses.count() == 0 && self.used.get().elapsed() >= most
+        self.accepted_end.uses.count() == 0 && self.used.get().elapsed() >= most
     }
 
     /// True if the certificate of either end was revoked.
     fn revoked(&self, revocations: &Revocations) -> bool {
-        self.host.session.revoked(revocations) || self.proven.revoked(revocations)
+        self.accepted_end.session.revoked(revocations) || self.proven.revoked(revocations)
     }
 
     /// The tunnel is no more, and nothing vouches for what rested on it. A revocation ends it as the network does, at the end
     /// of whichever worker hears of it first.
-    pub(super) fn lost(&self, revocations: &Revocations, live: &Live) {
-        let source = self.host.session.revoked(revocations);
+    pub(super) fn lost(&self, revocations: &Revocations, connections: &ConnectionTable) {
+        let source = self.accepted_end.session.revoked(revocations);
         let destination = self.proven.revoked(revocations);
         let revoked = source || destination;
         let reason = if revoked { Cut::Revoked } else { Cut::Lost };
@@ -201,7 +201,7 @@ impl Pair {
             (Direction::Outbound, destination),
         ] {
             if told || !revoked {
-                live.cut_tunnel(self.number, direction, reason);
+                connections.cut_tunnel(self.number, direction, reason);
             }
         }
     }

@@ -18,7 +18,7 @@ use super::dial::dial;
 use super::refusal::Refusal;
 use super::relaying::{Records, relay};
 use super::state::Node;
-use crate::live::Facts;
+use crate::connection_table::Facts;
 
 /// A connection whose two ends are known, before anybody decided about it.
 struct Known {
@@ -123,7 +123,7 @@ async fn recognise(node: Rc<Node>, arrival: Arrival) -> Option<(Arrival, Known)>
         source: arrival.peer,
         destination,
     };
-    let tracked = node.live.enter(facts, 0);
+    let tracked = node.connections.enter(facts, 0);
     Some((
         arrival,
         Known {

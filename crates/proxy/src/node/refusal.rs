@@ -18,8 +18,8 @@ use lateen_xds::LookupError;
 use lateen_zds::PodInfo;
 
 use super::dial::{DialError, peers_fault};
+use crate::connection_table::{Cut, Fault};
 use crate::dns::ResolveError;
-use crate::live::{Cut, Fault};
 
 /// Why a connection was not served, or not to its end.
 #[derive(Debug, thiserror::Error)]

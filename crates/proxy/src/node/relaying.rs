@@ -10,7 +10,7 @@ use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError, Side, Sock
 use lateen_telemetry::Connection;
 
 use super::refusal::Refusal;
-use crate::live::{Cut, Tracked};
+use crate::connection_table::{Cut, Tracked};
 use crate::tunnels::Revoked;
 
 /// What a connection leaves behind in counters and tables, as long as it lives.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::ejection::Ejected;
 use super::state::Node;
-use crate::live::{Cut, Listed, Totals, Watch, Watcher};
+use crate::connection_table::{Cut, Listed, Totals, Watch, Watcher};
 use crate::pod::Pod;
 
 /// The sending end of a node worker's mailbox.

@@ -19,7 +19,7 @@ use super::arrival::Arrival;
 use super::request::{PodUse, Request};
 use super::state::{Node, NodeConfig};
 use super::{inbound, outbound, plaintext};
-use crate::live::Cut;
+use crate::connection_table::Cut;
 use crate::pod::{Door, Pod, Port};
 
 impl Role for Node {
@@ -71,7 +71,7 @@ impl Role for Node {
     }
 
     fn installed(&self, before: Option<&Snapshot>, now: &Snapshot) {
-        let cut = self.live.review(now);
+        let cut = self.connections.review(now);
         if cut > 0 {
             tracing::info!(connections = cut, "cut by a change of policy");
         }
@@ -85,13 +85,13 @@ impl Role for Node {
         match request {
             Request::Released(pod) => self.forget(&pod),
             Request::Gone(pod) => {
-                let cut = self.live.cut_pod(&pod, Cut::Gone);
+                let cut = self.connections.cut_pod(&pod, Cut::Gone);
                 if cut > 0 {
                     tracing::info!(pod = %pod.uid, connections = cut, "cut with the pod that has ended");
                 }
             }
             Request::Connections(answer) => {
-                let _ = answer.send(self.live.list());
+                let _ = answer.send(self.connections.list());
             }
             Request::Ejected(answer) => {
                 let _ = answer.send(self.ejections.list());
@@ -99,9 +99,9 @@ impl Role for Node {
             Request::Pods(answer) => {
                 let _ = answer.send(self.pods());
             }
-            Request::Watch(watcher) => self.live.watch(watcher),
+            Request::Watch(watcher) => self.connections.watch(watcher),
             Request::Cut(reason, answer) => {
-                let _ = answer.send(self.live.cut_all(reason));
+                let _ = answer.send(self.connections.cut_all(reason));
             }
             // A connection that was handed over ends with the tunnel that it rests on.
             Request::CutRevoked => {
@@ -147,7 +147,7 @@ impl Node {
                 (uid, PodUse { totals, used })
             })
             .collect();
-        for (uid, totals) in self.live.totals() {
+        for (uid, totals) in self.connections.totals() {
             pods.entry(uid).or_default().totals = totals;
         }
         pods
@@ -177,7 +177,7 @@ impl Node {
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
         self.worker.forget_group(&pod.uid);
-        self.live.forget(&pod.uid);
+        self.connections.forget(&pod.uid);
         self.ejections.forget(&pod.uid);
         self.pool.retire(|key| key.pod == pod.uid);
         self.pairs.retire(|key| key.pod == pod.uid);

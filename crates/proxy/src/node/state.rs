@@ -20,9 +20,9 @@ use super::dial::DialError;
 use super::ejection::Ejections;
 use super::pairs::PairRegistry;
 use super::refusal::Refusal;
+use crate::connection_table::ConnectionTable;
 use crate::dns::Resolver;
-use crate::live::Live;
-use crate::meeting::Meeting;
+use crate::local_tunnels::LocalTunnels;
 use crate::pod::Pod;
 use crate::sampling::Sampler;
 use crate::tunnels::Tunnels;
@@ -86,7 +86,7 @@ pub struct SameNode {
     /// The node that this proxy serves.
     pub node: Strng,
     /// The tunnels of which both ends are in this process.
-    pub meeting: Meeting,
+    pub local_tunnels: LocalTunnels,
 }
 
 /// The node role on one worker. Fields mean what they mean in [`NodeConfig`], unless they say otherwise.
@@ -107,7 +107,7 @@ pub struct Node {
     /// The endpoints that this worker leaves out.
     pub(super) ejections: Rc<Ejections>,
     /// The connections that this worker serves.
-    pub(super) live: Live,
+    pub(super) connections: ConnectionTable,
     pub(super) timeouts: Timeouts,
     pub(super) sampler: Sampler,
     pub(super) resolver: Arc<dyn Resolver>,
@@ -154,8 +154,8 @@ impl Node {
                 tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
             }
         });
-        let live = Live::new(worker.index(), ledger);
-        let numbers = live.clone();
+        let connections = ConnectionTable::new(worker.index(), ledger);
+        let numbers = connections.clone();
         pool.number_with(move || numbers.number_tunnel());
         Self {
             worker,
@@ -168,7 +168,7 @@ impl Node {
             pool,
             tunnels: Tunnels::default(),
             revocations,
-            live,
+            connections,
             timeouts,
             sampler,
             resolver,

@@ -216,7 +216,7 @@ pub(super) fn dial_tunnel(
     }
 }
 
-/// What a tunnel lends its window from: charged to whom the peer proved to be, not to whom it might have been, and to the
+/// What a tunnel grants its window from: charged to whom the peer proved to be, not to whom it might have been, and to the
 /// pod that reads.
 pub(super) fn charged(budget: &Budget, session: &Session, reader: &WorkloadUid) -> Budget {
     budget.between(session.peer().identity(), reader.as_str())

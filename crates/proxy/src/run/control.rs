@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lateen_accept::Acceptor;
 use lateen_admin::{Admin, Both, MetricsPages, Readiness, ReadinessPages};
-use lateen_config::{Store, wirekind};
+use lateen_config::{Store, resource_kinds};
 use lateen_identity::Manager;
 use lateen_listener_store::Event;
 use lateen_listener_store::ListenerStore;
@@ -27,11 +27,11 @@ use super::error::StartError;
 use super::pages::{deadline as asked_deadline, page};
 use super::source::{node_of, source};
 use crate::certificates;
+use crate::connection_table::Cut;
 use crate::connections::Connections;
 use crate::current::Current;
 use crate::dns::Dns;
 use crate::dump::Sources;
-use crate::live::Cut;
 use crate::node::{NodeHandle, Request};
 use crate::notify::Starter;
 use crate::pod::Door;
@@ -72,7 +72,7 @@ pub(super) struct Control {
     pub(super) dns: Dns,
     pub(super) readiness: Readiness,
     pub(super) table: Table,
-    pub(super) keeper: ListenerStore,
+    pub(super) listener_store: ListenerStore,
     pub(super) starter: Starter,
 }
 
@@ -149,7 +149,7 @@ impl Control {
             self.readiness.clone(),
         ));
         if let Some(path) = &self.settings.common.revocation_lists {
-            let keeper = revocations::Keeper {
+            let reloader = revocations::Reloader {
                 path: path.clone(),
                 revocations: self.rules.revocations.clone(),
                 cut: {
@@ -162,7 +162,7 @@ impl Control {
                 metrics: Arc::clone(&self.metrics),
                 readiness: self.readiness.clone(),
             };
-            tokio::spawn(keeper.run());
+            tokio::spawn(reloader.run());
         }
     }
 
@@ -283,7 +283,7 @@ impl Control {
         if settings.xds_on_demand {
             store = store.on_demand();
         }
-        let kinds = wirekind::mesh();
+        let kinds = resource_kinds::mesh();
         let publisher = Publisher::new(store, kinds.unlisted(), self.workers.clone(), current);
         let watcher = Watcher {
             metrics: Arc::clone(&self.metrics),
@@ -307,7 +307,7 @@ impl Control {
         Pods {
             table: self.table.clone(),
             joined,
-            keeper: self.keeper.clone(),
+            listener_store: self.listener_store.clone(),
             namespaces: self.namespaces.clone(),
             acceptor: Arc::clone(&self.acceptor),
             options: self.settings.sockets.into(),
@@ -333,12 +333,12 @@ impl Control {
         self.starter.stopping();
         self.readiness.lost("draining");
         // While this process still accepts: what waits in its listeners when they close is moved only if the agent has them.
-        self.keeper.reach().await;
+        self.listener_store.reach().await;
         self.table.clear();
         for page in pages {
             page.abort();
         }
-        self.keeper.drain().await;
+        self.listener_store.drain().await;
         for worker in &self.workers {
             worker.drain();
         }

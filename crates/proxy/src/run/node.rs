@@ -19,7 +19,7 @@ use super::error::StartError;
 use super::process::{Budgets, reports, rules, tell, tunnel, until_accept_fails, watch_buffers};
 use crate::current::Current;
 use crate::dns::{self, Dns, Resolver};
-use crate::meeting::Meeting;
+use crate::local_tunnels::LocalTunnels;
 use crate::node::{Node, NodeConfig, SameNode, Timeouts};
 use crate::notify::Starter;
 use crate::pods::{self, Table};
@@ -90,14 +90,14 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let resolver: Arc<dyn Resolver> = Arc::new(dns.clone());
     let budgets = Budgets::default();
     watch_buffers(&metrics, &budgets);
-    let beside = settings.keeper_socket.with_file_name("ledgers");
+    let beside = settings.listener_store_socket.with_file_name("ledgers");
     let ledgers = unstarted
         .iter()
         .map(|_| Ledger::new(&beside))
         .collect::<io::Result<Vec<_>>>()?;
     let shared = ledgers.iter().map(Ledger::share).collect();
     let (lookups, asks) = lateen_xds::lookups();
-    let meeting = Meeting::default();
+    let local_tunnels = LocalTunnels::default();
     let accelerator = accelerator(&settings);
     let threads = unstarted
         .into_iter()
@@ -107,7 +107,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             let config = config(&settings, &metrics, &manager, &rules, &resolver, &budgets);
             let same_node = settings.same_node.then(|| SameNode {
                 node: Arc::clone(&settings.common.node_name),
-                meeting: meeting.clone(),
+                local_tunnels: local_tunnels.clone(),
             });
             let ledger = Some(ledger);
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
@@ -127,8 +127,9 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             })
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let (keeper, events, keeping) = ListenerStore::new(settings.keeper_socket.clone(), shared);
-    runtime.spawn(keeping);
+    let (listener_store, events, serving) =
+        ListenerStore::new(settings.listener_store_socket.clone(), shared);
+    runtime.spawn(serving);
 
     let control = Control {
         readiness: Readiness::waiting_for([publish::READY, pods::READY]),
@@ -141,7 +142,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         manager,
         rules,
         workers: handles.clone(),
-        keeper,
+        listener_store,
         starter: Starter::new(crate::settings::notify_socket())?,
         current,
         dns,

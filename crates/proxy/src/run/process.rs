@@ -22,19 +22,19 @@ pub(super) fn watch_buffers(metrics: &Metrics, budgets: &Budgets) {
         [
             Buffers {
                 direction: "receive",
-                lent: receive.lent(),
+                granted: receive.granted(),
                 limit: receive.limit(),
             },
             Buffers {
                 direction: "send",
-                lent: send.lent(),
+                granted: send.granted(),
                 limit: send.limit(),
             },
         ]
     });
 }
 
-/// Settings of tunnels that lend from these budgets.
+/// Settings of tunnels that use these budgets.
 pub(super) fn tunnel(
     settings: &Common,
     budgets: &Budgets,

@@ -105,7 +105,7 @@ impl Control {
         ));
         if let Some(path) = &self.settings.common.revocation_lists {
             let workers = self.workers.clone();
-            let keeper = revocations::Keeper {
+            let reloader = revocations::Reloader {
                 path: path.clone(),
                 revocations: self.rules.revocations.clone(),
                 cut: Box::new(move || {
@@ -115,7 +115,7 @@ impl Control {
                 metrics: Arc::clone(&self.metrics),
                 readiness: self.readiness.clone(),
             };
-            tokio::spawn(keeper.run());
+            tokio::spawn(reloader.run());
         }
     }
 

@@ -22,8 +22,8 @@ pub struct Settings {
     pub xds_on_demand: bool,
     /// The node agent's socket.
     pub zds_socket: PathBuf,
-    /// The socket of the node agent's listener keeper; nobody need be there.
-    pub keeper_socket: PathBuf,
+    /// The socket of the node agent's listener store; nobody need be there.
+    pub listener_store_socket: PathBuf,
     /// Connections between two pods of this node do not go through their tunnel.
     pub same_node: bool,
     /// Whose bytes pass in the kernel alone.
@@ -108,7 +108,7 @@ impl Settings {
             zds_socket: text("INPOD_UDS")
                 .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
                 .into(),
-            keeper_socket: env.beside_the_agents("LATEEN_KEEPER", "keeper.sock"),
+            listener_store_socket: env.beside_the_agents("LATEEN_KEEPER", "keeper.sock"),
             same_node: env.boolean("LATEEN_SAME_NODE", true)?,
             accelerator: env.accelerator()?,
             sockets: SocketSettings {

@@ -269,14 +269,14 @@ fn on_demand_and_the_dns_proxy_exclude_each_other() {
 }
 
 #[test]
-fn the_listener_keeper_is_beside_the_agents_other_socket_unless_named() {
+fn the_listener_store_is_beside_the_agents_other_socket_unless_named() {
     let settings = with("INPOD_UDS", "/run/node/zds.sock").unwrap();
     assert_eq!(
-        settings.keeper_socket,
+        settings.listener_store_socket,
         PathBuf::from("/run/node/keeper.sock")
     );
     let settings = with("LATEEN_KEEPER", "/run/k").unwrap();
-    assert_eq!(settings.keeper_socket, PathBuf::from("/run/k"));
+    assert_eq!(settings.listener_store_socket, PathBuf::from("/run/k"));
 }
 
 mod declared {

@@ -64,8 +64,8 @@ impl Collector for WorkerLoads {
 pub struct Buffers {
     /// `receive` or `send`, from the proxy's view.
     pub direction: &'static str,
-    /// Bytes that tunnels hold now.
-    pub lent: usize,
+    /// Bytes granted to tunnels now.
+    pub granted: usize,
     /// Limit for all tunnels together, in bytes.
     pub limit: usize,
 }
@@ -86,7 +86,7 @@ impl Collector for BufferBudgets {
             (
                 "lateen_tunnel_buffer_bytes",
                 "Bytes that tunnels may hold for streams that are not read as fast as they are sent, by direction",
-                (|b: &Buffers| b.lent) as fn(&Buffers) -> usize,
+                (|b: &Buffers| b.granted) as fn(&Buffers) -> usize,
             ),
             (
                 "lateen_tunnel_buffer_limit_bytes",

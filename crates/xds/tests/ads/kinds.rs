@@ -1,6 +1,6 @@
 //! A kind that no part of the mesh knows, from its declaration to its acknowledgement.
 
-use lateen_config::{Kind, Kinds, Parser, Rejection, Resource, wirekind};
+use lateen_config::{Kind, Kinds, Parser, Rejection, Resource, resource_kinds};
 use lateen_proto::discovery::DeltaDiscoveryResponse;
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
 use lateen_xds::Settings;
@@ -43,7 +43,11 @@ static AFTER_ADDRESSES: Kind = ticket(300, &[]);
 
 fn following(ticket: &'static Kind) -> Settings {
     Settings {
-        kinds: Kinds::new([ticket, &wirekind::ADDRESS, &wirekind::AUTHORIZATION]),
+        kinds: Kinds::new([
+            ticket,
+            &resource_kinds::ADDRESS,
+            &resource_kinds::AUTHORIZATION,
+        ]),
         ..settings()
     }
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use control::{Connector, Control, Session, resource, response, soon};
-use lateen_config::{Batch, Kind, Refused, Store, wirekind};
+use lateen_config::{Batch, Kind, Refused, Store, resource_kinds};
 use lateen_proto::workload::{Address, Workload, address};
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE, security};
 use lateen_xds::{
@@ -162,7 +162,7 @@ fn settings() -> Settings {
         token: None,
         cluster_id: "Kubernetes".into(),
         headers: Vec::new(),
-        kinds: wirekind::mesh(),
+        kinds: resource_kinds::mesh(),
         max_message: Settings::MAX_MESSAGE,
     }
 }

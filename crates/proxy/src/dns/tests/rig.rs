@@ -142,7 +142,7 @@ impl Rig {
         let bytes = prost::Message::encode_to_vec(&service).into();
         let refused = store.apply(&Batch {
             upserts: vec![(wds::service_name("default", "web").into(), bytes)],
-            ..Batch::new(&wirekind::ADDRESS)
+            ..Batch::new(&resource_kinds::ADDRESS)
         });
         assert!(refused.is_empty(), "{refused:?}");
         let current = Current::default();

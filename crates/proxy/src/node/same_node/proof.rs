@@ -13,7 +13,7 @@ use lateen_tls::Session;
 use tokio::time::{sleep, timeout};
 
 use crate::counted::Counted;
-use crate::meeting::Host;
+use crate::local_tunnels::AcceptedEnd;
 use crate::node::pairs::{Failure, Look, Pair, Proof, Use};
 use crate::node::refusal::Refusal;
 use crate::node::state::Node;
@@ -66,22 +66,22 @@ async fn prove(node: Rc<Node>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
         Err(error) => return fail(Failure::Dial(error)),
     };
     let counted = Counted::already_opened(&node.metrics, Reporter::Source);
-    let (tunnel, driver, host, proven) = match begin(&node, io).await {
+    let (tunnel, driver, accepted_end, proven) = match begin(&node, io).await {
         Ok(begun) => begun,
         Err(error) => {
             counted.ended(error.close_reason());
             return fail(Failure::Tunnel(Rc::new(error)));
         }
     };
-    let Some(host) = host else {
+    let Some(accepted_end) = accepted_end else {
         pairs.elsewhere(&key, &proof);
         tracing::debug!(peer = %key.address, "the far end is another process's; connections go through tunnels");
         drop(tunnel);
         counted.ended(CloseReason::of(&driver.await));
         return;
     };
-    let number = node.live.number_tunnel();
-    let pair = Rc::new(Pair::new(key.clone(), host, proven, number, tunnel));
+    let number = node.connections.number_tunnel();
+    let pair = Rc::new(Pair::new(key.clone(), accepted_end, proven, number, tunnel));
     if !pairs.found(&proof, &pair) {
         pair.retire();
     }
@@ -92,13 +92,13 @@ async fn prove(node: Rc<Node>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
         tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between two pods of this process ended");
     }
     pairs.remove(&pair);
-    pair.lost(&node.revocations, &node.live);
+    pair.lost(&node.revocations, &node.connections);
 }
 
 type Begun = (
     hbone::Tunnel,
     Driver<<Proven as hbone::Dialled>::Io>,
-    Option<Arc<Host>>,
+    Option<Arc<AcceptedEnd>>,
     Arc<Session>,
 );
 
@@ -126,8 +126,8 @@ async fn begin(node: &Node, io: Proven) -> Result<Begun, TunnelError> {
         }
     }
     let same_node = node.same_node.as_ref();
-    let host = same_node.and_then(|same_node| same_node.meeting.other_end(&proven));
-    Ok((tunnel, driver, host, proven))
+    let accepted_end = same_node.and_then(|same_node| same_node.local_tunnels.other_end(&proven));
+    Ok((tunnel, driver, accepted_end, proven))
 }
 
 /// What a tunnel is opened with that carries nothing.

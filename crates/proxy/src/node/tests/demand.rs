@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lateen_config::{Batch, Snapshot, Store, Want, wirekind};
+use lateen_config::{Batch, Snapshot, Store, Want, resource_kinds};
 use lateen_proto::workload::Address;
 
 use super::*;
@@ -26,7 +26,7 @@ impl Known {
         }
         self.store.apply(&Batch {
             answered: vec![want.name().clone()],
-            ..Batch::new(&wirekind::ADDRESS)
+            ..Batch::new(&resource_kinds::ADDRESS)
         });
         self.store.snapshot()
     }

@@ -1,7 +1,7 @@
 //! Tests of pods that are being deleted, of addresses that pass to another pod, and of the end of a drain.
 
 use super::*;
-use crate::live::Cut;
+use crate::connection_table::Cut;
 
 #[tokio::test]
 async fn a_pod_that_is_being_deleted_sends_its_tunnels_away_and_serves_to_the_end() {

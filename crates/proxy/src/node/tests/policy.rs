@@ -4,7 +4,7 @@ use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;
 
 use super::*;
-use crate::live::{Denial, Ending, Event, Fault, Judgement, Listed, NAMED, Watch};
+use crate::connection_table::{Denial, Ending, Event, Fault, Judgement, Listed, NAMED, Watch};
 
 #[tokio::test]
 async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
-use crate::live::{Event, Fault};
+use crate::connection_table::{Event, Fault};
 use crate::pod::Port;
 
 const RETRIES: &str = "lateen_connect_retries_total";

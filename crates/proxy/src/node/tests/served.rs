@@ -347,7 +347,7 @@ async fn what_a_peer_says_about_itself_does_not_grow_without_bound() {
     );
 }
 
-/// Whoever writes an entry chooses whom it allows; what a peer is lent goes by what it proves, and by the pod that reads.
+/// Whoever writes an entry chooses whom it allows; what a peer is granted goes by what it proves, and by the pod that reads.
 #[tokio::test]
 async fn tunnels_are_charged_to_whom_the_peer_proved_to_be_and_to_the_pod_that_reads() {
     let mut mesh = Mesh::start().await;
@@ -360,7 +360,7 @@ async fn tunnels_are_charged_to_whom_the_peer_proved_to_be_and_to_the_pod_that_r
     let (mut served, _) = soon("the server accepts", application.recv())
         .await
         .unwrap();
-    // More than a tunnel has without being lent anything.
+    // More than a tunnel has without being granted anything.
     let bulk = vec![7; 1 << 20];
     let read = async {
         let mut got = vec![0; 4 + bulk.len()];
@@ -382,10 +382,13 @@ async fn tunnels_are_charged_to_whom_the_peer_proved_to_be_and_to_the_pod_that_r
         (&mesh.west, SERVER, &mesh.client),
         (&mesh.east, CLIENT, &mesh.server),
     ] {
-        let lent = node
+        let granted = node
             .budget
-            .lent_between(&peer.parse().unwrap(), pod.uid.as_str());
-        assert!(lent.is_some_and(|lent| lent > 0), "{peer}: {lent:?}");
-        assert_eq!(lent, Some(node.budget.lent()), "{peer}");
+            .granted_between(&peer.parse().unwrap(), pod.uid.as_str());
+        assert!(
+            granted.is_some_and(|granted| granted > 0),
+            "{peer}: {granted:?}"
+        );
+        assert_eq!(granted, Some(node.budget.granted()), "{peer}");
     }
 }

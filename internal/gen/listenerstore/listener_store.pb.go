@@ -1,4 +1,4 @@
-// The listener keeper: the node agent holds duplicates of what a node proxy listens on, so that its successor takes over
+// The listener store: the node agent holds duplicates of what a node proxy listens on, so that its successor takes over
 // the very sockets, with the connections that wait in them. Over a SOCK_SEQPACKET unix socket that the agent listens on.
 // The proxy says hello and then sends requests one at a time; the agent answers each in order with `ack` or `held`, and
 // sends `terminating` at any time. A packet has at most 4096 bytes. Descriptors come by SCM_RIGHTS, in the order of the
@@ -8,9 +8,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: lateen/keeper.proto
+// source: lateen/listener_store.proto
 
-package keeper
+package listenerstore
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -57,11 +57,11 @@ func (x Version) String() string {
 }
 
 func (Version) Descriptor() protoreflect.EnumDescriptor {
-	return file_lateen_keeper_proto_enumTypes[0].Descriptor()
+	return file_lateen_listener_store_proto_enumTypes[0].Descriptor()
 }
 
 func (Version) Type() protoreflect.EnumType {
-	return &file_lateen_keeper_proto_enumTypes[0]
+	return &file_lateen_listener_store_proto_enumTypes[0]
 }
 
 func (x Version) Number() protoreflect.EnumNumber {
@@ -70,7 +70,7 @@ func (x Version) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Version.Descriptor instead.
 func (Version) EnumDescriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{0}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{0}
 }
 
 // Carries one descriptor per worker of the proxy, each a ledger: a file in which the worker notes its open connections,
@@ -78,7 +78,7 @@ func (Version) EnumDescriptor() ([]byte, []int) {
 // worker may have it mapped until the proxy says hello again.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       Version                `protobuf:"varint,1,opt,name=version,proto3,enum=lateen.keeper.Version" json:"version,omitempty"`
+	Version       Version                `protobuf:"varint,1,opt,name=version,proto3,enum=lateen.listenerstore.Version" json:"version,omitempty"`
 	Ledgers       uint32                 `protobuf:"varint,2,opt,name=ledgers,proto3" json:"ledgers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -86,7 +86,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_lateen_keeper_proto_msgTypes[0]
+	mi := &file_lateen_listener_store_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -98,7 +98,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[0]
+	mi := &file_lateen_listener_store_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -111,7 +111,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{0}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Hello) GetVersion() Version {
@@ -139,7 +139,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_lateen_keeper_proto_msgTypes[1]
+	mi := &file_lateen_listener_store_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +151,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[1]
+	mi := &file_lateen_listener_store_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +164,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{1}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Take) GetUid() string {
@@ -193,7 +193,7 @@ type Give struct {
 
 func (x *Give) Reset() {
 	*x = Give{}
-	mi := &file_lateen_keeper_proto_msgTypes[2]
+	mi := &file_lateen_listener_store_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -205,7 +205,7 @@ func (x *Give) String() string {
 func (*Give) ProtoMessage() {}
 
 func (x *Give) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[2]
+	mi := &file_lateen_listener_store_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -218,7 +218,7 @@ func (x *Give) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Give.ProtoReflect.Descriptor instead.
 func (*Give) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{2}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Give) GetUid() string {
@@ -252,7 +252,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_lateen_keeper_proto_msgTypes[3]
+	mi := &file_lateen_listener_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +264,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[3]
+	mi := &file_lateen_listener_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +277,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{3}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Release) GetUid() string {
@@ -296,7 +296,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_lateen_keeper_proto_msgTypes[4]
+	mi := &file_lateen_listener_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +308,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[4]
+	mi := &file_lateen_listener_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +321,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{4}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{4}
 }
 
 type ProxyMessage struct {
@@ -340,7 +340,7 @@ type ProxyMessage struct {
 
 func (x *ProxyMessage) Reset() {
 	*x = ProxyMessage{}
-	mi := &file_lateen_keeper_proto_msgTypes[5]
+	mi := &file_lateen_listener_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +352,7 @@ func (x *ProxyMessage) String() string {
 func (*ProxyMessage) ProtoMessage() {}
 
 func (x *ProxyMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[5]
+	mi := &file_lateen_listener_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +365,7 @@ func (x *ProxyMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProxyMessage.ProtoReflect.Descriptor instead.
 func (*ProxyMessage) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{5}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProxyMessage) GetPayload() isProxyMessage_Payload {
@@ -467,7 +467,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_lateen_keeper_proto_msgTypes[6]
+	mi := &file_lateen_listener_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +479,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[6]
+	mi := &file_lateen_listener_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +492,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{6}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Ack) GetError() string {
@@ -519,7 +519,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_lateen_keeper_proto_msgTypes[7]
+	mi := &file_lateen_listener_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +531,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[7]
+	mi := &file_lateen_listener_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +544,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{7}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Held) GetNames() []string {
@@ -564,7 +564,7 @@ type Terminating struct {
 
 func (x *Terminating) Reset() {
 	*x = Terminating{}
-	mi := &file_lateen_keeper_proto_msgTypes[8]
+	mi := &file_lateen_listener_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +576,7 @@ func (x *Terminating) String() string {
 func (*Terminating) ProtoMessage() {}
 
 func (x *Terminating) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[8]
+	mi := &file_lateen_listener_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +589,7 @@ func (x *Terminating) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminating.ProtoReflect.Descriptor instead.
 func (*Terminating) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{8}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Terminating) GetUid() string {
@@ -613,7 +613,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_lateen_keeper_proto_msgTypes[9]
+	mi := &file_lateen_listener_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +625,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_lateen_keeper_proto_msgTypes[9]
+	mi := &file_lateen_listener_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +638,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_lateen_keeper_proto_rawDescGZIP(), []int{9}
+	return file_lateen_listener_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentMessage) GetPayload() isAgentMessage_Payload {
@@ -697,13 +697,13 @@ func (*AgentMessage_Held) isAgentMessage_Payload() {}
 
 func (*AgentMessage_Terminating) isAgentMessage_Payload() {}
 
-var File_lateen_keeper_proto protoreflect.FileDescriptor
+var File_lateen_listener_store_proto protoreflect.FileDescriptor
 
-const file_lateen_keeper_proto_rawDesc = "" +
+const file_lateen_listener_store_proto_rawDesc = "" +
 	"\n" +
-	"\x13lateen/keeper.proto\x12\rlateen.keeper\"S\n" +
-	"\x05Hello\x120\n" +
-	"\aversion\x18\x01 \x01(\x0e2\x16.lateen.keeper.VersionR\aversion\x12\x18\n" +
+	"\x1blateen/listener_store.proto\x12\x14lateen.listenerstore\"Z\n" +
+	"\x05Hello\x127\n" +
+	"\aversion\x18\x01 \x01(\x0e2\x1d.lateen.listenerstore.VersionR\aversion\x12\x18\n" +
 	"\aledgers\x18\x02 \x01(\rR\aledgers\"9\n" +
 	"\x04Take\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1f\n" +
@@ -717,13 +717,13 @@ const file_lateen_keeper_proto_rawDesc = "" +
 	"\aRelease\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\"\n" +
 	"\n" +
-	"\bDraining\"\x88\x02\n" +
-	"\fProxyMessage\x12,\n" +
-	"\x05hello\x18\x01 \x01(\v2\x14.lateen.keeper.HelloH\x00R\x05hello\x12)\n" +
-	"\x04take\x18\x02 \x01(\v2\x13.lateen.keeper.TakeH\x00R\x04take\x12)\n" +
-	"\x04give\x18\x03 \x01(\v2\x13.lateen.keeper.GiveH\x00R\x04give\x122\n" +
-	"\arelease\x18\x04 \x01(\v2\x16.lateen.keeper.ReleaseH\x00R\arelease\x125\n" +
-	"\bdraining\x18\x05 \x01(\v2\x17.lateen.keeper.DrainingH\x00R\bdrainingB\t\n" +
+	"\bDraining\"\xab\x02\n" +
+	"\fProxyMessage\x123\n" +
+	"\x05hello\x18\x01 \x01(\v2\x1b.lateen.listenerstore.HelloH\x00R\x05hello\x120\n" +
+	"\x04take\x18\x02 \x01(\v2\x1a.lateen.listenerstore.TakeH\x00R\x04take\x120\n" +
+	"\x04give\x18\x03 \x01(\v2\x1a.lateen.listenerstore.GiveH\x00R\x04give\x129\n" +
+	"\arelease\x18\x04 \x01(\v2\x1d.lateen.listenerstore.ReleaseH\x00R\arelease\x12<\n" +
+	"\bdraining\x18\x05 \x01(\v2\x1e.lateen.listenerstore.DrainingH\x00R\bdrainingB\t\n" +
 	"\apayload\">\n" +
 	"\x03Ack\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12!\n" +
@@ -731,53 +731,53 @@ const file_lateen_keeper_proto_rawDesc = "" +
 	"\x04Held\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"\x1f\n" +
 	"\vTerminating\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\"\xac\x01\n" +
-	"\fAgentMessage\x12&\n" +
-	"\x03ack\x18\x01 \x01(\v2\x12.lateen.keeper.AckH\x00R\x03ack\x12)\n" +
-	"\x04held\x18\x02 \x01(\v2\x13.lateen.keeper.HeldH\x00R\x04held\x12>\n" +
-	"\vterminating\x18\x03 \x01(\v2\x1a.lateen.keeper.TerminatingH\x00R\vterminatingB\t\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\"\xc1\x01\n" +
+	"\fAgentMessage\x12-\n" +
+	"\x03ack\x18\x01 \x01(\v2\x19.lateen.listenerstore.AckH\x00R\x03ack\x120\n" +
+	"\x04held\x18\x02 \x01(\v2\x1a.lateen.listenerstore.HeldH\x00R\x04held\x12E\n" +
+	"\vterminating\x18\x03 \x01(\v2!.lateen.listenerstore.TerminatingH\x00R\vterminatingB\t\n" +
 	"\apayload*\x1f\n" +
 	"\aVersion\x12\f\n" +
 	"\bNOT_USED\x10\x00\x12\x06\n" +
-	"\x02V1\x10\x01B.Z,lateen.dev/lateen/internal/gen/keeper;keeperb\x06proto3"
+	"\x02V1\x10\x01B<Z:lateen.dev/lateen/internal/gen/listenerstore;listenerstoreb\x06proto3"
 
 var (
-	file_lateen_keeper_proto_rawDescOnce sync.Once
-	file_lateen_keeper_proto_rawDescData []byte
+	file_lateen_listener_store_proto_rawDescOnce sync.Once
+	file_lateen_listener_store_proto_rawDescData []byte
 )
 
-func file_lateen_keeper_proto_rawDescGZIP() []byte {
-	file_lateen_keeper_proto_rawDescOnce.Do(func() {
-		file_lateen_keeper_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_lateen_keeper_proto_rawDesc), len(file_lateen_keeper_proto_rawDesc)))
+func file_lateen_listener_store_proto_rawDescGZIP() []byte {
+	file_lateen_listener_store_proto_rawDescOnce.Do(func() {
+		file_lateen_listener_store_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_lateen_listener_store_proto_rawDesc), len(file_lateen_listener_store_proto_rawDesc)))
 	})
-	return file_lateen_keeper_proto_rawDescData
+	return file_lateen_listener_store_proto_rawDescData
 }
 
-var file_lateen_keeper_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lateen_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
-var file_lateen_keeper_proto_goTypes = []any{
-	(Version)(0),         // 0: lateen.keeper.Version
-	(*Hello)(nil),        // 1: lateen.keeper.Hello
-	(*Take)(nil),         // 2: lateen.keeper.Take
-	(*Give)(nil),         // 3: lateen.keeper.Give
-	(*Release)(nil),      // 4: lateen.keeper.Release
-	(*Draining)(nil),     // 5: lateen.keeper.Draining
-	(*ProxyMessage)(nil), // 6: lateen.keeper.ProxyMessage
-	(*Ack)(nil),          // 7: lateen.keeper.Ack
-	(*Held)(nil),         // 8: lateen.keeper.Held
-	(*Terminating)(nil),  // 9: lateen.keeper.Terminating
-	(*AgentMessage)(nil), // 10: lateen.keeper.AgentMessage
+var file_lateen_listener_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_lateen_listener_store_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_lateen_listener_store_proto_goTypes = []any{
+	(Version)(0),         // 0: lateen.listenerstore.Version
+	(*Hello)(nil),        // 1: lateen.listenerstore.Hello
+	(*Take)(nil),         // 2: lateen.listenerstore.Take
+	(*Give)(nil),         // 3: lateen.listenerstore.Give
+	(*Release)(nil),      // 4: lateen.listenerstore.Release
+	(*Draining)(nil),     // 5: lateen.listenerstore.Draining
+	(*ProxyMessage)(nil), // 6: lateen.listenerstore.ProxyMessage
+	(*Ack)(nil),          // 7: lateen.listenerstore.Ack
+	(*Held)(nil),         // 8: lateen.listenerstore.Held
+	(*Terminating)(nil),  // 9: lateen.listenerstore.Terminating
+	(*AgentMessage)(nil), // 10: lateen.listenerstore.AgentMessage
 }
-var file_lateen_keeper_proto_depIdxs = []int32{
-	0, // 0: lateen.keeper.Hello.version:type_name -> lateen.keeper.Version
-	1, // 1: lateen.keeper.ProxyMessage.hello:type_name -> lateen.keeper.Hello
-	2, // 2: lateen.keeper.ProxyMessage.take:type_name -> lateen.keeper.Take
-	3, // 3: lateen.keeper.ProxyMessage.give:type_name -> lateen.keeper.Give
-	4, // 4: lateen.keeper.ProxyMessage.release:type_name -> lateen.keeper.Release
-	5, // 5: lateen.keeper.ProxyMessage.draining:type_name -> lateen.keeper.Draining
-	7, // 6: lateen.keeper.AgentMessage.ack:type_name -> lateen.keeper.Ack
-	8, // 7: lateen.keeper.AgentMessage.held:type_name -> lateen.keeper.Held
-	9, // 8: lateen.keeper.AgentMessage.terminating:type_name -> lateen.keeper.Terminating
+var file_lateen_listener_store_proto_depIdxs = []int32{
+	0, // 0: lateen.listenerstore.Hello.version:type_name -> lateen.listenerstore.Version
+	1, // 1: lateen.listenerstore.ProxyMessage.hello:type_name -> lateen.listenerstore.Hello
+	2, // 2: lateen.listenerstore.ProxyMessage.take:type_name -> lateen.listenerstore.Take
+	3, // 3: lateen.listenerstore.ProxyMessage.give:type_name -> lateen.listenerstore.Give
+	4, // 4: lateen.listenerstore.ProxyMessage.release:type_name -> lateen.listenerstore.Release
+	5, // 5: lateen.listenerstore.ProxyMessage.draining:type_name -> lateen.listenerstore.Draining
+	7, // 6: lateen.listenerstore.AgentMessage.ack:type_name -> lateen.listenerstore.Ack
+	8, // 7: lateen.listenerstore.AgentMessage.held:type_name -> lateen.listenerstore.Held
+	9, // 8: lateen.listenerstore.AgentMessage.terminating:type_name -> lateen.listenerstore.Terminating
 	9, // [9:9] is the sub-list for method output_type
 	9, // [9:9] is the sub-list for method input_type
 	9, // [9:9] is the sub-list for extension type_name
@@ -785,19 +785,19 @@ var file_lateen_keeper_proto_depIdxs = []int32{
 	0, // [0:9] is the sub-list for field type_name
 }
 
-func init() { file_lateen_keeper_proto_init() }
-func file_lateen_keeper_proto_init() {
-	if File_lateen_keeper_proto != nil {
+func init() { file_lateen_listener_store_proto_init() }
+func file_lateen_listener_store_proto_init() {
+	if File_lateen_listener_store_proto != nil {
 		return
 	}
-	file_lateen_keeper_proto_msgTypes[5].OneofWrappers = []any{
+	file_lateen_listener_store_proto_msgTypes[5].OneofWrappers = []any{
 		(*ProxyMessage_Hello)(nil),
 		(*ProxyMessage_Take)(nil),
 		(*ProxyMessage_Give)(nil),
 		(*ProxyMessage_Release)(nil),
 		(*ProxyMessage_Draining)(nil),
 	}
-	file_lateen_keeper_proto_msgTypes[9].OneofWrappers = []any{
+	file_lateen_listener_store_proto_msgTypes[9].OneofWrappers = []any{
 		(*AgentMessage_Ack)(nil),
 		(*AgentMessage_Held)(nil),
 		(*AgentMessage_Terminating)(nil),
@@ -806,18 +806,18 @@ func file_lateen_keeper_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lateen_keeper_proto_rawDesc), len(file_lateen_keeper_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lateen_listener_store_proto_rawDesc), len(file_lateen_listener_store_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_lateen_keeper_proto_goTypes,
-		DependencyIndexes: file_lateen_keeper_proto_depIdxs,
-		EnumInfos:         file_lateen_keeper_proto_enumTypes,
-		MessageInfos:      file_lateen_keeper_proto_msgTypes,
+		GoTypes:           file_lateen_listener_store_proto_goTypes,
+		DependencyIndexes: file_lateen_listener_store_proto_depIdxs,
+		EnumInfos:         file_lateen_listener_store_proto_enumTypes,
+		MessageInfos:      file_lateen_listener_store_proto_msgTypes,
 	}.Build()
-	File_lateen_keeper_proto = out.File
-	file_lateen_keeper_proto_goTypes = nil
-	file_lateen_keeper_proto_depIdxs = nil
+	File_lateen_listener_store_proto = out.File
+	file_lateen_listener_store_proto_goTypes = nil
+	file_lateen_listener_store_proto_depIdxs = nil
 }

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use fixture::{Application, Home, LONG};
 use lateen_testkit::identity;
 
-use super::nearby::{Busy, HANDED_OVER, listed};
+use super::same_node::{Busy, HANDED_OVER, listed};
 use super::*;
-use crate::meeting::{Ends, Meeting};
+use crate::local_tunnels::{Ends, LocalTunnels};
 
 const LOST: &str = "the tunnel between its two pods was lost";
 const CUT: &str = "lateen_connections_cut_total";
@@ -173,7 +173,10 @@ async fn a_tunnel_that_is_of_no_use_for_a_while_ends() {
     assert_eq!(mesh.west.count(TUNNELS_OPENED, &["source"]), 1.0);
     drop(again);
     until("it ends", || mesh.west.count(TUNNELS_CLOSED, &[]) == 2.0).await;
-    until("nothing of it is left", || mesh.west.meeting.is_empty()).await;
+    until("nothing of it is left", || {
+        mesh.west.local_tunnels.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -193,14 +196,14 @@ async fn an_end_that_is_gone_is_met_no_more_and_takes_no_more() {
         client: mesh.vip(),
         local: mesh.hbone(),
     });
-    let meeting = Meeting::default();
-    assert!(meeting.other_end(&connected).is_none());
-    let hosted = meeting.host(&ends, &Arc::new(accepted));
-    let host = meeting.other_end(&connected).expect("it is here");
-    assert!(host.uses.enter());
-    drop(hosted);
-    assert!(meeting.other_end(&connected).is_none());
-    assert!(!host.uses.enter());
+    let local_tunnels = LocalTunnels::default();
+    assert!(local_tunnels.other_end(&connected).is_none());
+    let registration = local_tunnels.register(&ends, &Arc::new(accepted));
+    let accepted_end = local_tunnels.other_end(&connected).expect("it is here");
+    assert!(accepted_end.uses.enter());
+    drop(registration);
+    assert!(local_tunnels.other_end(&connected).is_none());
+    assert!(!accepted_end.uses.enter());
 }
 
 /// Where a pod is said to be gone its tunnels ask at once: its last word may not have come.

@@ -1,4 +1,4 @@
-//! Any packet as a listener keeper's answer without descriptors: refused or understood, never a panic.
+//! Any packet as an answer of the listener store without descriptors: refused or understood, never a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -27,7 +27,7 @@ pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
 #[derive(Clone, Debug, Default)]
-pub struct Live(Rc<Tables>);
+pub struct ConnectionTable(Rc<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -66,7 +66,7 @@ pub struct Tracked {
     entry: Rc<Entry>,
 }
 
-impl Live {
+impl ConnectionTable {
     /// An empty table of the worker `index`, whose connections stand in `ledger` as well.
     pub fn new(index: usize, ledger: Option<Ledger>) -> Self {
         Self(Rc::new(Tables {

@@ -44,37 +44,41 @@ fn outbound(pod: &Arc<Pod>) -> Outgoing {
 
 #[tokio::test]
 async fn a_connection_is_listed_from_its_beginning_to_its_end() {
-    let (live, pod) = (Live::default(), pod());
-    let tracked = live.enter(inbound(&pod), 0);
-    assert_eq!(live.list()[0].state, State::Opening);
+    let (table, pod) = (ConnectionTable::default(), pod());
+    let tracked = table.enter(inbound(&pod), 0);
+    assert_eq!(table.list()[0].state, State::Opening);
     tracked.opened();
     tracked.through(7);
     tracked.add_received(3);
     tracked.add_sent(5);
-    let listed = &live.list()[0];
+    let listed = &table.list()[0];
     assert_eq!(
         (listed.direction, listed.state, listed.tunnel),
         (Direction::Inbound, State::Open, Some(7))
     );
     assert_eq!((listed.to_server, listed.to_client), (3, 5));
     tracked.leave(NO_FAULT);
-    assert!(live.list().is_empty());
+    assert!(table.list().is_empty());
 }
 
 #[tokio::test]
 async fn what_is_cut_hears_the_first_reason_and_only_once() {
-    let (live, pod) = (Live::default(), pod());
-    let (coming, going) = (live.enter(inbound(&pod), 0), live.depart(outbound(&pod), 0));
+    let (table, pod) = (ConnectionTable::default(), pod());
+    let (coming, going) = (
+        table.enter(inbound(&pod), 0),
+        table.depart(outbound(&pod), 0),
+    );
     coming.through(3);
     going.through(3);
-    assert_eq!(live.cut_tunnel(4, Direction::Inbound, Cut::Revoked), 0);
-    assert_eq!(live.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 1);
-    assert_eq!(live.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 0);
-    assert_eq!(live.cut_all(Cut::Deadline), 1);
+    assert_eq!(table.cut_tunnel(4, Direction::Inbound, Cut::Revoked), 0);
+    assert_eq!(table.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 1);
+    assert_eq!(table.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 0);
+    assert_eq!(table.cut_all(Cut::Deadline), 1);
     assert_eq!(coming.cut().await, Cut::Revoked);
     assert_eq!(going.cut().await, Cut::Deadline);
     assert!(
-        live.list()
+        table
+            .list()
             .iter()
             .all(|listed| matches!(listed.state, State::Cut(_)))
     );
@@ -82,14 +86,14 @@ async fn what_is_cut_hears_the_first_reason_and_only_once() {
 
 #[tokio::test]
 async fn a_watch_hears_of_both_ends_and_loses_what_nobody_reads() {
-    let (live, pod) = (Live::default(), pod());
+    let (table, pod) = (ConnectionTable::default(), pod());
     let (watcher, mut watch) = Watch::new(2);
-    live.watch(watcher);
-    let first = live.enter(inbound(&pod), 77);
+    table.watch(watcher);
+    let first = table.enter(inbound(&pod), 77);
     first.admitted(Judgement::default());
     first.add_sent(9);
     first.leave(Some((Fault::Failed, broken)));
-    live.depart(outbound(&pod), 0).leave(NO_FAULT);
+    table.depart(outbound(&pod), 0).leave(NO_FAULT);
     assert_eq!(watch.missed(), 2);
     assert!(matches!(watch.next().await, Some(Event::Opened(_))));
     let Some(Event::Closed(listed, Some(ending))) = watch.next().await else {
@@ -98,9 +102,9 @@ async fn a_watch_hears_of_both_ends_and_loses_what_nobody_reads() {
     assert_eq!((listed.to_client, *ending), (9, broken()));
     assert_eq!(listed.pair, 77, "the other proxy's name for it");
     drop(watch);
-    live.depart(outbound(&pod), 0).leave(NO_FAULT);
+    table.depart(outbound(&pod), 0).leave(NO_FAULT);
     assert!(
-        live.0.watchers.borrow().is_empty(),
+        table.0.watchers.borrow().is_empty(),
         "nobody listens any more"
     );
 }
@@ -117,16 +121,16 @@ fn broken() -> Ending {
 
 #[tokio::test]
 async fn a_pods_totals_grow_and_go_with_it() {
-    let (live, pod) = (Live::default(), pod());
-    let open = live.enter(inbound(&pod), 0);
+    let (table, pod) = (ConnectionTable::default(), pod());
+    let open = table.enter(inbound(&pod), 0);
     open.add_received(5);
     open.add_sent(100);
-    let ended = live.depart(outbound(&pod), 0);
+    let ended = table.depart(outbound(&pod), 0);
     ended.add_received(30);
     ended.add_sent(7);
     ended.leave(Some((Fault::Failed, broken)));
     for fault in [Fault::Denied, Fault::DeniedByPeer] {
-        live.depart(outbound(&pod), 0).leave(Some((fault, broken)));
+        table.depart(outbound(&pod), 0).leave(Some((fault, broken)));
     }
     // A client receives the bytes to the client; a server receives the bytes to the server.
     let wanted = Totals {
@@ -137,17 +141,17 @@ async fn a_pods_totals_grow_and_go_with_it() {
         received: 12,
         sent: 130,
     };
-    assert_eq!(live.totals()[&pod.uid], wanted);
-    live.forget(&pod.uid);
+    assert_eq!(table.totals()[&pod.uid], wanted);
+    table.forget(&pod.uid);
     drop(open);
-    assert!(live.totals().is_empty(), "a pod that is gone came back");
+    assert!(table.totals().is_empty(), "a pod that is gone came back");
 }
 
 #[tokio::test]
 async fn an_inbound_connection_is_told_of_once_policies_have_decided() {
-    let (live, pod) = (Live::default(), pod());
+    let (table, pod) = (ConnectionTable::default(), pod());
     let (watcher, mut watch) = Watch::new(8);
-    live.watch(watcher);
+    table.watch(watcher);
     let would_deny = Denial {
         by: vec!["default/rehearsed".into()],
         ..Denial::default()
@@ -156,7 +160,7 @@ async fn an_inbound_connection_is_told_of_once_policies_have_decided() {
         would_deny: Some(would_deny),
         ..Judgement::default()
     };
-    let admitted = live.enter(inbound(&pod), 0);
+    let admitted = table.enter(inbound(&pod), 0);
     admitted.admitted(judgement.clone());
     let Some(Event::Opened(listed)) = watch.next().await else {
         panic!("it was not told that it opened");
@@ -164,7 +168,7 @@ async fn an_inbound_connection_is_told_of_once_policies_have_decided() {
     assert_eq!(listed.judgement, judgement);
     drop(admitted);
     assert!(matches!(watch.next().await, Some(Event::Closed(_, None))));
-    let denied = live.enter(inbound(&pod), 0);
+    let denied = table.enter(inbound(&pod), 0);
     let denial = Denial {
         none_matched: vec!["default/only-web".into()],
         ..Denial::default()

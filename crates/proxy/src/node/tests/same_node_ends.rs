@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use fixture::{Application, Home};
 
-use super::nearby::{Busy, HANDED_OVER, listed};
+use super::same_node::{Busy, HANDED_OVER, listed};
 use super::*;
-use crate::live::Cut;
+use crate::connection_table::Cut;
 
 const HERE: Home = Home::West { same_node: true };
 const CLOSED: &str = "istio_tcp_connections_closed_total";

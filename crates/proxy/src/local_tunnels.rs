@@ -31,11 +31,11 @@ pub struct Ends {
 
 /// The tunnels to pods of this process that are open. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Meeting(Arc<Mutex<HashMap<Binding, Arc<Host>>>>);
+pub struct LocalTunnels(Arc<Mutex<HashMap<Binding, Arc<AcceptedEnd>>>>);
 
 /// The accepting end of a tunnel.
 #[derive(Debug)]
-pub struct Host {
+pub struct AcceptedEnd {
     /// Between whom it is.
     pub ends: Arc<Ends>,
     /// What the end that opened it proved.
@@ -90,25 +90,25 @@ impl Uses {
     }
 }
 
-impl Meeting {
+impl LocalTunnels {
     /// Enters the accepting end of a tunnel. To be called before anything is said inside the tunnel: who hears something
     /// there may conclude that whoever is not entered is not here.
-    pub fn host(&self, ends: &Arc<Ends>, session: &Arc<Session>) -> Hosted {
-        let host = Arc::new(Host {
+    pub fn register(&self, ends: &Arc<Ends>, session: &Arc<Session>) -> TunnelRegistration {
+        let accepted_end = Arc::new(AcceptedEnd {
             ends: Arc::clone(ends),
             session: Arc::clone(session),
             uses: Uses::default(),
         });
         self.lock()
-            .insert(session.binding().clone(), Arc::clone(&host));
-        Hosted {
-            meeting: self.clone(),
-            host,
+            .insert(session.binding().clone(), Arc::clone(&accepted_end));
+        TunnelRegistration {
+            local_tunnels: self.clone(),
+            accepted_end,
         }
     }
 
     /// The other end of the tunnel that `session` is of, if it is here.
-    pub fn other_end(&self, session: &Session) -> Option<Arc<Host>> {
+    pub fn other_end(&self, session: &Session) -> Option<Arc<AcceptedEnd>> {
         self.lock().get(session.binding()).cloned()
     }
 
@@ -118,30 +118,32 @@ impl Meeting {
         self.lock().is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Binding, Arc<Host>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Binding, Arc<AcceptedEnd>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place in the table, for as long as the tunnel is open.
 #[derive(Debug)]
-pub struct Hosted {
-    meeting: Meeting,
-    host: Arc<Host>,
+pub struct TunnelRegistration {
+    local_tunnels: LocalTunnels,
+    accepted_end: Arc<AcceptedEnd>,
 }
 
-impl Hosted {
+impl TunnelRegistration {
     /// The pod takes no more connections by this tunnel. Resolves when none that it took is left.
     pub async fn retire(&self) {
-        self.host.uses.retire();
-        self.host.uses.over().await;
+        self.accepted_end.uses.retire();
+        self.accepted_end.uses.over().await;
     }
 }
 
-impl Drop for Hosted {
+impl Drop for TunnelRegistration {
     fn drop(&mut self) {
-        self.host.uses.retire();
-        self.meeting.lock().remove(self.host.session.binding());
+        self.accepted_end.uses.retire();
+        self.local_tunnels
+            .lock()
+            .remove(self.accepted_end.session.binding());
     }
 }
 
