@@ -7,38 +7,39 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// occupants holds whose an address is that several pods, nodes and Services name, and how pods stand to their nodes' ranges.
+// occupants records the owner of each address that several pods, nodes and Services claim, and how pods' addresses relate to their nodes'
+// ranges.
 //
-// Pods and nodes are believed as little as possible: a kubelet writes the addresses of its pods and of its node itself, and makes as many static pods
-// as it likes. Kubernetes assigns a Service's cluster IP. A node's podCIDRs do not change once they are set, but where nothing sets
-// them the kubelet may.
+// The claims of pods and nodes are trusted as little as possible. A kubelet itself writes the addresses of its pods and of its node, and can
+// create any number of static pods. Kubernetes assigns a Service's cluster IP. A node's podCIDRs do not change once they are set. Where
+// the cluster does not set them, the kubelet can.
 type occupants struct {
-	first   map[netip.Addr]model.Key // who has it, of several; addresses that one object names are not here
-	virtual map[netip.Addr]model.Key // addresses of pods in the ranges of chosen virtual addresses, mostly none, and for which entry each is chosen
-	inside  int                      // pods whose addresses are in their nodes' ranges
-	unknown int                      // pods whose nodes have no ranges
-	outside map[model.Key]bool       // pods with an address that is not
+	first   map[netip.Addr]model.Key // the owner of each address that several objects claim; an address of one object is not listed
+	virtual map[netip.Addr]model.Key // pods' and nodes' addresses in the ranges of virtual addresses, and the entry that each is chosen for
+	inside  int                      // number of pods whose addresses are in their nodes' ranges
+	unknown int                      // number of pods whose nodes have no ranges
+	outside map[model.Key]bool       // pods with an address outside of their nodes' ranges
 }
 
 func newOccupants() occupants {
 	return occupants{first: map[netip.Addr]model.Key{}, virtual: map[netip.Addr]model.Key{}, outside: map[model.Key]bool{}}
 }
 
-// mostInside is how many pods must be inside their nodes' ranges for each that is outside, before that is worth a remark.
+// mostInside is the number of pods inside their nodes' ranges that must exist for each pod outside, before the pods outside get a remark.
 const mostInside = 4
 
-// honoured says whether the network plugin gives pods addresses of their nodes' ranges: many do not, and have ranges of their own. The pods of the
-// whole cluster are counted, not those of a node, since a hostile kubelet writes the addresses of all pods of its node. At most
-// one pod in five is remarked upon.
+// honoured says whether the network plugin gives pods addresses of their nodes' ranges. Many plugins have ranges of their own instead. The
+// pods of the whole cluster are counted, since a hostile kubelet can write the addresses of all pods of its node. At most one pod in
+// five gets a remark.
 func (o *occupants) honoured() bool { return o.inside > 0 && o.inside >= mostInside*len(o.outside) }
 
-// ranged says whether nodes have ranges in this cluster, and pods addresses of these, so that a pod inside is believed before one of which nothing
-// is known. Elsewhere a range is its kubelet's own word.
+// ranged says whether the nodes of this cluster have ranges and the pods have addresses of these. Then a pod inside its node's range takes
+// precedence over a pod whose node has no range. In other clusters a range may be the kubelet's own claim.
 func (o *occupants) ranged() bool {
 	return o.inside > 0 && o.inside >= mostInside*(len(o.outside)+o.unknown)
 }
 
-// count notes how a pod's addresses relate to its node's ranges now.
+// count replaces a pod's former stake by its present one in the numbers of pods inside and outside.
 func (o *occupants) count(key model.Key, before, now stake) {
 	note := func(s stake, by int) {
 		switch {
@@ -56,32 +57,32 @@ func (o *occupants) count(key model.Key, before, now stake) {
 	}
 }
 
-// stake is how a pod or a node stands to the addresses that it names.
+// stake is the evidence for and against a pod's or a node's claim to the addresses that it names.
 type stake struct {
-	leaving  bool // a pod that may have lost them already
-	captured bool // a pod that is reached through a tunnel
-	static   bool // a pod that its kubelet made up
-	counts   bool // a pod that says where pods are in this cluster: with a network of its own, and not static
+	leaving  bool // the pod may have lost its addresses already
+	captured bool // the pod is reached through a tunnel
+	static   bool // the pod is static: its kubelet created it
+	counts   bool // the pod is counted for honoured and ranged: it has a network of its own and is not static
 	fit      translate.Fit
 }
 
-// places decides whose an address is that several pods, nodes and Services name.
+// places decides which object owns an address that several pods, nodes and Services claim.
 type places struct {
 	*facts
 	hosts       *hosts
 	assignments *Assignments
-	claims      addresses // where nodes and pods are, and the cluster IPs of Services
+	claims      addresses // the addresses of nodes and pods, and the cluster IPs of Services
 	occupants   occupants
-	firsts      map[netip.Addr]model.Key // for one batch only: the first of several at an address
-	looked      int                      // claims that were examined
+	firsts      map[netip.Addr]model.Key // the owner of each address of several claimants; valid for one batch
+	looked      int                      // number of claims that were examined
 }
 
 func newPlaces(f *facts, h *hosts, assignments *Assignments) *places {
 	return &places{facts: f, hosts: h, assignments: assignments, claims: newAddresses(), occupants: newOccupants(), firsts: map[netip.Addr]model.Key{}}
 }
 
-// better chooses one of two objects that name an address. The kinds come one after the other: Services, pods with a network of their
-// own, nodes, and pods on a node's network, which vouch for a node that does not say that it has the address.
+// better says whether x comes before y among the objects that name an address. The order of the kinds is Services, pods with a network of
+// their own, nodes, pods on a node's network. A pod of the last kind stands for a node that does not list the address itself.
 func (p *places) better(x, y model.Key) bool {
 	a, b := p.claims.right[x], p.claims.right[y]
 	if p, q := p.order(x), p.order(y); p != q {
@@ -95,9 +96,12 @@ func (p *places) better(x, y model.Key) bool {
 	return a.before(b)
 }
 
-// doubt is how little speaks for a pod among those that name an address. What weighs most comes first: a range, where it is usual to be in it, since
-// no successor has an address of another node's; that a static pod is its kubelet's own; that a pod may have lost the address already; and a
-// range, where that is another thing than the kubelet's word.
+// doubt is the weight of the evidence against a pod among the pods that name an address. The evidence, by falling weight:
+//
+//   - the address is outside of the node's range, where pods are usually inside: no successor has an address of another node;
+//   - the pod is static, so it is its kubelet's own claim;
+//   - the pod may have lost the address already;
+//   - the address is outside of the node's range, or the range is unknown, where ranges are not the kubelet's claim.
 func (p *places) doubt(s stake) (n int) {
 	for _, against := range []bool{
 		s.fit == translate.FitOutside && p.occupants.honoured(),
@@ -112,7 +116,7 @@ func (p *places) doubt(s stake) (n int) {
 	return n
 }
 
-// The kinds of those that name an address, as better compares them.
+// The kinds of objects that name an address, in the order in which better compares them.
 const (
 	ofService = iota
 	ofPod
@@ -121,9 +125,10 @@ const (
 	kinds
 )
 
-// ofSeveral is who has an address that several name: a Service before all others. Of a pod and a node, the pod has it if its node gives
-// pods such addresses, and if connections to it go through a tunnel, unless pods have other addresses in this cluster. So a node's claim
-// takes no pod out of its tunnel, and a pod's takes no node's address where that can be told.
+// ofSeveral returns the owner of an address that several objects name. A Service comes before all others. A pod comes before a node if its
+// node gives pods such addresses. It also does if connections to it go through a tunnel, unless pods have other addresses in this
+// cluster. So a node's claim does not take a pod out of its tunnel. A pod's claim does not take a node's address, where the two can be
+// told apart.
 func (p *places) ofSeveral(there keys) (first model.Key) {
 	var best [kinds]model.Key
 	for key := range there.all {
@@ -150,8 +155,8 @@ func (p *places) ofSeveral(there keys) (first model.Key) {
 	return best[ofNode]
 }
 
-// owner is who has an address with more right than a pod or node that names it; not ok if nobody has. Pods on a node's network share its addresses, and so
-// does a pod that is its node, as where each pod has a machine of its own.
+// owner returns the object that owns an address before the pod or node key that names it; ok is false if there is none. Pods on a node's
+// network share its addresses. So does a pod that is its own node, as in a cluster with a machine for each pod.
 func (p *places) owner(key model.Key, addr netip.Addr) (owner model.Key, ok bool) {
 	if owner, ok = p.chosenFor(addr); ok {
 		return owner, true
@@ -163,13 +168,13 @@ func (p *places) owner(key model.Key, addr netip.Addr) (owner model.Key, ok bool
 	return owner, true
 }
 
-// isItsNode says whether a pod is at the address of the very node that it runs on, in a cluster where nothing speaks against that.
+// isItsNode says whether a pod has the address of the node that it runs on, in a cluster whose ranges do not contradict that.
 func (p *places) isItsNode(key, owner model.Key) bool {
 	pod, ok := p.store.Pod(key)
 	return ok && owner == model.NodeKey(pod.Spec.NodeName) && !(p.claims.right[key].stake.fit == translate.FitOutside && p.occupants.honoured())
 }
 
-// ownerFor names who has an address with more right than a pod that names it; empty if nobody has.
+// ownerFor returns a function that names the owner of an address before the pod key. Its result is empty if there is no such owner.
 func (p *places) ownerFor(key model.Key) func(netip.Addr) string {
 	return func(addr netip.Addr) string {
 		if owner, other := p.owner(key, addr); other {
@@ -179,7 +184,8 @@ func (p *places) ownerFor(key model.Key) func(netip.Addr) string {
 	}
 }
 
-// settlePlaces finds whose the addresses are now that somebody came to or left, and has those compiled again that gain or lose by it.
+// settlePlaces finds the owners of the addresses that an object took or left. It marks the objects that gain or lose an address, so that
+// they are compiled again.
 func (p *places) settlePlaces(b *batch, moved map[netip.Addr]bool) {
 	p.noteVirtual(moved)
 	for addr := range moved {
@@ -189,7 +195,7 @@ func (p *places) settlePlaces(b *batch, moved map[netip.Addr]bool) {
 		if len(there.more) == 0 {
 			delete(p.occupants.first, addr)
 			if !several {
-				continue // it was one object's all the time
+				continue // one object had it all the time
 			}
 		} else if now, _ = p.first(addr); several && now == before {
 			continue
@@ -202,8 +208,9 @@ func (p *places) settlePlaces(b *batch, moved map[netip.Addr]bool) {
 	}
 }
 
-// retellOutside has the pods outside of their nodes' ranges compiled again, and their addresses and those that several name settled, when what these
-// ranges mean in the cluster is another thing than before. They are one in five pods at most, before or after.
+// retellOutside marks the pods outside of their nodes' ranges, so that they are compiled again. It adds their addresses, and those that
+// several objects name, to the moved ones. It is called when honoured or ranged has changed. The pods are one in five at most, either
+// before the change or after it.
 func (p *places) retellOutside(b *batch, moved map[netip.Addr]bool) {
 	for key := range p.occupants.outside {
 		b.workload(key)
@@ -216,7 +223,7 @@ func (p *places) retellOutside(b *batch, moved map[netip.Addr]bool) {
 	}
 }
 
-// noteVirtual keeps the addresses that pods and nodes name in the ranges from which virtual ones are chosen.
+// noteVirtual records the addresses of pods and nodes that lie in the ranges of virtual addresses.
 func (p *places) noteVirtual(moved map[netip.Addr]bool) {
 	for addr := range moved {
 		if !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
@@ -228,8 +235,9 @@ func (p *places) noteVirtual(moved map[netip.Addr]bool) {
 	}
 }
 
-// settleVirtual has pods compiled again that name addresses of the ranges from which virtual ones are chosen: after services, since any of them
-// may have got or given back such an address. Those alone of which that is so: a kubelet may say of many pods that they are there.
+// settleVirtual marks the pods and nodes at an address in the ranges of virtual addresses, if a service got that address or gave it back.
+// It runs after the services. It marks only the pods whose address changed its owner, since a kubelet can claim such addresses for
+// many pods.
 func (p *places) settleVirtual(b *batch) {
 	for addr, before := range p.occupants.virtual {
 		owner, _ := p.chosenFor(addr)
@@ -243,7 +251,7 @@ func (p *places) settleVirtual(b *batch) {
 	}
 }
 
-// place has a pod compiled again or a node told again.
+// place marks a pod to be compiled again, or a node to be told again.
 func (b *batch) place(key model.Key) {
 	switch key.Kind {
 	case "Pod":

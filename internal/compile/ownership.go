@@ -11,21 +11,22 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// ownership records which PeerAuthentication counts for each workload: exactly one, however many select it.
+// ownership records which PeerAuthentication is in force for each workload. Exactly one is, however many select the workload.
 type ownership struct {
 	standing map[model.Key]*standing
-	// selecting are, by workload, those that select it.
+	// selecting lists, for each workload, the PeerAuthentications that select it.
 	selecting map[model.Key][]model.Key
-	// hostPods are the pods on their nodes' networks, by namespace. No policy holds for these.
+	// hostPods are the pods on their nodes' networks, by namespace. No PeerAuthentication applies to them.
 	hostPods map[string]map[model.Key]bool
 }
 
-// standing is how one PeerAuthentication fares.
+// standing counts the workloads of one PeerAuthentication, and names those for which it is not in force or not alone.
 type standing struct {
-	chosen int                     // workloads that it selects
-	lost   map[model.Key]model.Key // those for which another one counts, and which
-	host   map[model.Key]bool      // those on their node's network
-	// closed are those for which this one counts, but a stand-in that came first keeps out some whom it lets in, and which stand-in.
+	chosen int                     // number of workloads that it selects
+	lost   map[model.Key]model.Key // workloads for which another PeerAuthentication is in force, and that one's key
+	host   map[model.Key]bool      // workloads on their node's network
+	// closed maps a workload to a stand-in. This PeerAuthentication is in force there, but the stand-in came first and refuses some
+	// clients that this one admits.
 	closed map[model.Key]model.Key
 }
 
@@ -37,7 +38,8 @@ func peerKey(pa *securityv1.PeerAuthentication) model.Key {
 	return model.Key{Group: model.SecurityGroup, Kind: "PeerAuthentication", Namespace: pa.Namespace, Name: pa.Name}
 }
 
-// settleOwner records which PeerAuthentications select a workload, none if it is gone. It marks the old and the new ones for new conditions.
+// settleOwner records which PeerAuthentications select a workload; a workload that is gone has none. It marks the former and the present
+// ones, so that they get new conditions.
 func (c *peerCompiler) settleOwner(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
 	for _, key := range c.ownership.selecting[workload] {
 		b.mark(verdictOutput, key)
@@ -79,7 +81,8 @@ func (c *peerCompiler) settleOwner(b *batch, workload model.Key, selecting []*se
 	}
 }
 
-// noteHostPod notes whether a workload is a pod on its node's network. Whoever demands mTLS of its namespace is told.
+// noteHostPod records whether a workload is a pod on its node's network, and returns it. If that changes, the PeerAuthentication of the
+// pod's namespace is marked for new conditions.
 func (c *peerCompiler) noteHostPod(b *batch, workload model.Key) bool {
 	is := false
 	if workload.Kind == "Pod" {
@@ -112,7 +115,7 @@ func podNames(pods map[model.Key]bool) (names []string) {
 	return names
 }
 
-// by names the objects that workloads have gone to.
+// by lists the names of the objects in a map's values, sorted.
 func by(which map[model.Key]model.Key) string {
 	names := map[string]bool{}
 	for _, key := range which {
@@ -121,7 +124,7 @@ func by(which map[model.Key]model.Key) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
-// tell gives PeerAuthentications their conditions, once it is known for which workloads they count.
+// tell writes the conditions of the PeerAuthentications that changed. It runs after the owners of all workloads are settled.
 func (c *peerCompiler) tell(b *batch) {
 	for key, pa := range c.store.PeerAuthentications() {
 		if len(b.stale[peerOutput]) == 0 && !b.stale[verdictOutput][key] {
@@ -149,7 +152,7 @@ func (c *peerCompiler) tell(b *batch) {
 		if closer := closer(winner, standIns, inherited); closer != nil {
 			conditions = translate.Closed(pa, conditions, closer.Namespace+"/"+closer.Name, 0, 0)
 		}
-		// A policy for the whole mesh would name what every cluster's system runs, and so is silent.
+		// A policy for the whole mesh is not told of its pods on nodes' networks: every cluster has some in its system namespaces.
 		if !translate.Selects(pa) && pa.Namespace != c.mesh.RootNamespace {
 			conditions = translate.Uncaptured(pa, conditions, podNames(c.ownership.hostPods[pa.Namespace]), 0)
 		}

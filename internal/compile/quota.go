@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// quota divides the shared store of virtual addresses among namespaces, in bytes. The store is small, and every author of a ServiceEntry
-// asks for a part of it.
+// quota divides the shared store of virtual addresses among namespaces, in bytes. The store is small, and every ServiceEntry without
+// addresses uses a part of it.
 type quota struct {
-	all, used int
-	by        map[string]int // by namespace
+	all, used int            // size of the store, and bytes in use
+	by        map[string]int // bytes in use, by namespace
 }
 
-// addressesSize bounds what a service takes beside its name, in bytes: an address of each family and what JSON puts around them.
+// addressesSize is the most bytes that a service uses beside its name: an address of each family, and the JSON around them.
 const addressesSize = 40
 
-// share is the part of what is left that a namespace may have: one in so many.
+// share limits a namespace: it may use one part in share of the bytes that would be free after that.
 const share = 4
 
+// quotaOf counts the services that a store of all bytes keeps.
 func quotaOf(all int, kept map[string][]netip.Addr) *quota {
 	r := &quota{all: all, by: map[string]int{}}
 	for service := range kept {
@@ -26,6 +27,7 @@ func quotaOf(all int, kept map[string][]netip.Addr) *quota {
 	return r
 }
 
+// take counts a service as kept.
 func (r *quota) take(service string) {
 	namespace, _, _ := strings.Cut(service, "/")
 	size := len(service) + addressesSize
@@ -33,13 +35,14 @@ func (r *quota) take(service string) {
 	r.by[namespace] += size
 }
 
-// admits says whether a service may have its place. A namespace may have a quarter of what it leaves to all others: one alone a fifth. What
-// ten that take all they can leave, one after the other, is a tenth, of which the eleventh may have its part; so there is room for whoever comes later.
+// admits says whether a service's namespace may use the bytes that the service needs. A namespace may use a quarter of the bytes that it
+// leaves free. So one namespace alone may use a fifth of the store. Ten namespaces that each use all they may leave a tenth of the store
+// free, and the eleventh gets its part of that.
 func (r *quota) admits(service string) bool {
 	namespace, _, _ := strings.Cut(service, "/")
 	size := len(service) + addressesSize
 	return share*(r.by[namespace]+size) <= r.all-r.used-size
 }
 
-// fits says whether there is a place at all.
+// fits says whether the store has enough free bytes for a service, whatever its namespace.
 func (r *quota) fits(service string) bool { return r.used+len(service)+addressesSize <= r.all }

@@ -24,14 +24,15 @@ type Fit byte
 const (
 	// FitUnknown is the fit of a pod on its node's network, of one without an address, and of one whose node has no range of a family.
 	FitUnknown Fit = iota
-	// FitInside is the fit of a pod all of whose addresses are inside.
+	// FitInside is the fit of a pod whose addresses are all in its node's ranges.
 	FitInside
-	// FitOutside is the fit of a pod one of whose addresses is not, although its node has a range of that family.
+	// FitOutside is the fit of a pod with an address outside, although its node has a range of that family.
 	FitOutside
 )
 
-// PodFit compares a pod's addresses with its node's ranges. Nobody changes the ranges of a node once they are set. Where the cluster sets them,
-// they are not its kubelet's word, as its pods' status is; where the cluster does not, the kubelet may. node is nil if it is unknown.
+// PodFit compares a pod's addresses with its node's ranges. The ranges of a node do not change once they are set. Where the cluster sets
+// them, they do not depend on the kubelet, unlike the status of its pods. Where the cluster does not, the kubelet can set them. node is
+// nil if it is unknown.
 func PodFit(pod *corev1.Pod, node *corev1.Node) Fit {
 	if pod.Spec.HostNetwork || node == nil {
 		return FitUnknown
@@ -69,8 +70,8 @@ func inRanges(addr netip.Addr, node *corev1.Node) (known, inside bool) {
 	return known, inside
 }
 
-// The widest ranges that a node is believed to have for its pods. Where nobody else gives nodes ranges, a kubelet may write its own node's, once, and
-// the API server takes 0.0.0.0/0.
+// The shortest prefixes that are accepted as a node's ranges for pods. Where the cluster does not set a node's ranges, the kubelet can set
+// them once, and the API server accepts 0.0.0.0/0.
 const (
 	widest4 = 16
 	widest6 = 48
@@ -94,13 +95,13 @@ func podCIDRs(node *corev1.Node) []string {
 	return node.Spec.PodCIDRs
 }
 
-// Captured says whether connections to a pod go through a tunnel, as far as its object says so.
+// Captured says whether connections to a pod go through a tunnel, by the pod's label and annotation.
 func Captured(pod *corev1.Pod) bool {
 	return slices.Contains(strings.Split(pod.Labels[wellknown.Tunnel], ","), "http") || pod.Annotations[wellknown.Redirection] == "enabled"
 }
 
-// Leaving says whether a pod may have lost its addresses already, so that a successor has them: it is being deleted, or its node is gone or
-// has not been heard of. A pod that has ended has none in any case. node is nil if there is none.
+// Leaving says whether a pod may have lost its addresses to a successor. It may if it is being deleted, or if its node is gone or silent. A
+// pod that has ended has no addresses in any case. node is nil if there is none.
 func Leaving(pod *corev1.Pod, node *corev1.Node) bool {
 	if pod.DeletionTimestamp != nil || node == nil {
 		return true
@@ -111,8 +112,8 @@ func Leaving(pod *corev1.Pod, node *corev1.Node) bool {
 	})
 }
 
-// ownAddresses leaves out those of a pod's addresses that belong to somebody else, and remarks upon those that its node does not give to
-// pods.
+// ownAddresses returns a pod's addresses without those that belong to another object. It notes those, and the addresses outside of the
+// node's ranges.
 func (in WorkloadInput) ownAddresses(pod *corev1.Pod, addresses [][]byte, v *verdict) (own [][]byte) {
 	for _, raw := range addresses {
 		addr, _ := netip.AddrFromSlice(raw)
@@ -134,8 +135,8 @@ func (in WorkloadInput) ownAddresses(pod *corev1.Pod, addresses [][]byte, v *ver
 	return own
 }
 
-// Node says of a node which of its addresses belong to somebody else. holder names who has an address with more right; empty if nobody
-// has.
+// Node returns the conditions of a node, which name its addresses that belong to another object. holder returns the name of that object;
+// it is empty if there is none.
 func Node(node *corev1.Node, holder func(netip.Addr) string) []model.Condition {
 	v := newVerdict()
 	for _, addr := range NodeAddresses(node) {

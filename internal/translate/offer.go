@@ -10,20 +10,20 @@ import (
 	"lateen.dev/lateen/internal/gen/workload"
 )
 
-// Offer is what a workload must know of a service that it serves: the service's wire name and how its ports are found on a workload.
+// Offer describes a service to a workload that serves it: the service's wire name, and how its ports map to the workload's.
 type Offer struct {
 	Host  string // "namespace/hostname"
 	ports []offeredPort
 }
 
 type offeredPort struct {
-	number, target uint32 // target is 0 if nothing says which
+	number, target uint32 // target is 0 if the object names none
 	name           string
-	targetName     string // of a Service's targetPort, if it is a name
-	byName         bool   // a workload's port of the same name is the target: so it is for a ServiceEntry
+	targetName     string // a Service's targetPort, if it is a name
+	byName         bool   // the target is the workload's port of the same name, as for a ServiceEntry
 }
 
-// ServiceOffer is a Service's.
+// ServiceOffer returns the offer of a Service.
 func ServiceOffer(mesh Mesh, svc *corev1.Service) Offer {
 	o := Offer{Host: mesh.ServiceResource(svc.Namespace, svc.Name)}
 	for _, p := range tcpPorts(svc) {
@@ -32,7 +32,7 @@ func ServiceOffer(mesh Mesh, svc *corev1.Service) Offer {
 	return o
 }
 
-// EntryOffer is that of one host of a ServiceEntry.
+// EntryOffer returns the offer of one host of a ServiceEntry.
 func EntryOffer(se *networkingv1.ServiceEntry, host string) Offer {
 	o := Offer{Host: EntryResource(se, host)}
 	for _, p := range entryPorts(se) {
@@ -41,7 +41,7 @@ func EntryOffer(se *networkingv1.ServiceEntry, host string) Offer {
 	return o
 }
 
-// onPod maps services to a pod's own ports. A pod that has no port of a name that a Service targets does not serve that port at all.
+// onPod maps the ports of services to a pod's ports. A Service's port that targets a name is left out if the pod has no port of that name.
 func onPod(pod *corev1.Pod, offers []Offer) map[string]*workload.PortList {
 	return onWorkload(offers, func(p offeredPort) uint32 {
 		switch {
@@ -54,7 +54,7 @@ func onPod(pod *corev1.Pod, offers []Offer) map[string]*workload.PortList {
 	})
 }
 
-// onEntry does the same for the ports that a WorkloadEntry or a ServiceEntry's endpoint names.
+// onEntry maps the ports of services to those of a WorkloadEntry or of a ServiceEntry's endpoint.
 func onEntry(e *networkingapi.WorkloadEntry, offers []Offer) map[string]*workload.PortList {
 	return onWorkload(offers, func(p offeredPort) uint32 {
 		if p.targetName != "" {
@@ -64,6 +64,7 @@ func onEntry(e *networkingapi.WorkloadEntry, offers []Offer) map[string]*workloa
 	})
 }
 
+// onWorkload maps the ports of services by target, which returns 0 for a port that the workload does not serve.
 func onWorkload(offers []Offer, target func(offeredPort) uint32) map[string]*workload.PortList {
 	if len(offers) == 0 {
 		return nil

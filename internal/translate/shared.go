@@ -11,11 +11,12 @@ import (
 	"lateen.dev/lateen/internal/gen/workload"
 )
 
-// CreatedExtension is the name under which a service that comes of a ServiceEntry says when that was created: a google.protobuf.Timestamp.
-// Of several entries that name one address the oldest counts for clients whose namespace has none of its own, and proxies cannot tell
-// their ages otherwise. A service without it comes of a Service, and counts before entries. Proxies that do not know it take no notice.
+// CreatedExtension is the name of the extension with the time at which a service's ServiceEntry was created (google.protobuf.Timestamp).
+// Clients whose namespace has no entry for an address use the oldest one, and proxies have no other way to tell the ages. A service
+// without the extension comes from a Service and has precedence over entries. A proxy that does not know the extension ignores it.
 const CreatedExtension = "lateen.entry-created"
 
+// declaredAt encodes the creation time of a ServiceEntry as CreatedExtension.
 func declaredAt(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {
 	created := &timestamppb.Timestamp{}
 	if t := se.CreationTimestamp; !t.IsZero() {
@@ -31,13 +32,13 @@ func declaredAt(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {
 // Shared is a host or an address that several ServiceEntries declare.
 type Shared struct {
 	What       string   // "address 192.0.2.1", "host api.example.com"
-	Here       string   // the entry of the own namespace that counts before this one; empty if there is none
-	Others     []string // those that count in their own namespaces: the first MostOthers of them
-	Elsewhere  string   // the one that counts in namespaces that declare none; empty if all are kept to their namespaces
-	Everywhere bool     // that is this one
+	Here       string   // the entry of the same namespace that has precedence over this one; empty if there is none
+	Others     []string // the entries in force in their own namespaces; the first MostOthers of them
+	Elsewhere  string   // the entry in force in namespaces that declare none; empty if all are kept to their namespaces
+	Everywhere bool     // this entry is the one in force in namespaces that declare none
 }
 
-// tell says which entry counts where.
+// tell writes a note that says in which namespaces which entry is in force.
 func (s Shared) tell(namespace string, v *verdict) {
 	here := "this entry"
 	reason := ""
@@ -59,16 +60,16 @@ func (s Shared) tell(namespace string, v *verdict) {
 	v.note(reason, said)
 }
 
-// Of many others the first few are named and some more are counted. That all are not is a bound on what one more of them changes: with each
-// that comes or goes, every one would be told something else.
+// A note names the first few of the other entries and counts some more. The count is bounded: otherwise each entry that comes or goes
+// would change the notes of all the others.
 const (
 	mostNamed   = 5
 	mostCounted = 20
-	// MostOthers is of how many others one is told: those, and that there are more.
+	// MostOthers is the number of other entries that tell needs: the named ones, the counted ones, and one that shows that there are more.
 	MostOthers = mostNamed + mostCounted + 1
 )
 
-// listed names the first few of many.
+// listed joins the first mostNamed names and the number of the others, up to mostCounted.
 func listed(names []string) string {
 	switch more := len(names) - mostNamed; {
 	case more > mostCounted:

@@ -1,5 +1,5 @@
 // Package run carries scenarios out: every cell on every plane in turn, round by round, with what the blocks cost, and leaves
-// one results document. What planes are is package bench's; what the numbers mean is package stats' and the reports'.
+// one results document. Package dataplanes makes the planes. Packages stats and report interpret the numbers.
 package run
 
 import (

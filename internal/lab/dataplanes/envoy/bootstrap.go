@@ -1,5 +1,5 @@
 // Package envoy runs one Envoy per pod: a pair of sidecars as a mesh would configure them, static from the start, with keys of
-// their own. It knows a pod by its network namespace and makes none; which pods there are is package bench's to say.
+// their own. It knows a pod by its network namespace and makes none; package dataplanes chooses the pods.
 package envoy
 
 import (
