@@ -154,8 +154,8 @@ type Installation struct {
 	// found is the record as it was when the plan was made.
 	found *Record
 	fresh bool
-	// recall says that agents were told to leave their nodes.
-	recall bool
+	// uninstallBegun says that an earlier uninstallation told the agents to leave their nodes and was not completed.
+	uninstallBegun bool
 	// Plan is what is to be done.
 	Plan  Plan
 	moves []Move
@@ -287,7 +287,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if o.TakeOver != "" && !taking {
 		i.record.TakenOver = o.TakeOver // one of an earlier version does not say so
 	}
-	if i.recall, err = c.nodeAgents().recalled(ctx, i.record); err != nil {
+	if i.uninstallBegun, err = c.nodeAgents().uninstallBegun(ctx, i.record); err != nil {
 		return nil, err
 	}
 	all := slices.Concat(i.namespaces(), want.crds, want.objects)
@@ -340,7 +340,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	for _, m := range i.moves {
 		i.Plan.Before = append(i.Plan.Before, m.What)
 	}
-	if i.recall {
+	if i.uninstallBegun {
 		i.Plan.Before = append(i.Plan.Before, "take the removal back: agents that were told to leave their nodes are started anew, and capture their pods again")
 	}
 	for _, name := range unknown {
@@ -430,7 +430,7 @@ func (i *Installation) begin(ctx context.Context) error {
 	}
 	i.record.Version, i.record.Values, i.record.State = i.want.version, i.want.values, stateInstalling
 	i.record.Lost = false
-	if i.recall {
+	if i.uninstallBegun {
 		i.record.State = stateUninstalling // until they are back
 	}
 	return i.cluster.keep(ctx, i.record)
@@ -520,7 +520,7 @@ func (i *Installation) control(ctx context.Context) error {
 
 func (i *Installation) nodes(ctx context.Context) error {
 	agent, node := named("DaemonSet", i.options.Namespace, agentName), named("DaemonSet", i.options.Namespace, "lateen-node")
-	if i.fresh || i.recall || len(i.moves) > 0 {
+	if i.fresh || i.uninstallBegun || len(i.moves) > 0 {
 		// An agent without a proxy, or the reverse, is of no use to anybody, so they start at the same time. Agents that take pods over from
 		// Istio are ready only with one.
 		if _, err := i.apply(ctx, phaseNode); err != nil {
@@ -531,8 +531,8 @@ func (i *Installation) nodes(ctx context.Context) error {
 	if _, err := i.apply(ctx, phaseAgent); err != nil {
 		return err
 	}
-	if i.recall {
-		if err := i.takeBack(ctx); err != nil {
+	if i.uninstallBegun {
+		if err := i.undoUninstall(ctx); err != nil {
 			return err
 		}
 	}

@@ -229,7 +229,7 @@ func TestARemovalThatWasBrokenOffIsTakenBack(t *testing.T) {
 		if r, err := c.Find(t.Context()); err != nil || r.State != stateUninstalling {
 			t.Errorf("%+v %v", r, err)
 		}
-		if err := i.takeBack(t.Context()); err != nil {
+		if err := i.undoUninstall(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d, err := c.Client.AppsV1().DaemonSets(DefaultNamespace).Get(t.Context(), "lateen-agent", metav1.GetOptions{})

@@ -14,15 +14,16 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// recalled says whether a removal was begun and not ended: its agents were told to leave their nodes, and stay away from them for as long as
-// they live, whatever becomes of the annotation.
-func (c nodeAgents) recalled(ctx context.Context, record *Record) (bool, error) {
+// uninstallBegun says whether an uninstallation was begun and not completed. Its agents were told to leave their nodes. They capture nothing
+// for as long as they live, even if the annotation is removed.
+func (c nodeAgents) uninstallBegun(ctx context.Context, record *Record) (bool, error) {
 	if record.State == stateUninstalling {
 		return true, nil
 	}
 	return c.toldToLeave(ctx, record.Namespace)
 }
 
+// toldToLeave says whether the agents' DaemonSet has the annotation that tells them to leave their nodes.
 func (c nodeAgents) toldToLeave(ctx context.Context, namespace string) (bool, error) {
 	d, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -31,9 +32,9 @@ func (c nodeAgents) toldToLeave(ctx context.Context, namespace string) (bool, er
 	return err == nil && d.Annotations[uninstallAnnotation] == "true", c.server.explain(err)
 }
 
-// takeBack undoes what a removal that was broken off has told the agents. Those that have heard of it are replaced; the new ones capture
-// again whatever their labels ask to.
-func (i *Installation) takeBack(ctx context.Context) error {
+// undoUninstall removes the annotation by which an interrupted uninstallation told the agents to leave. It replaces the agents, since those
+// that read the annotation capture nothing any more. The new ones capture pods by their labels again.
+func (i *Installation) undoUninstall(ctx context.Context) error {
 	c, namespace := i.cluster, i.options.Namespace
 	daemons := c.Client.AppsV1().DaemonSets(namespace)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{uninstallAnnotation: nil}}})
@@ -65,6 +66,7 @@ func (i *Installation) takeBack(ctx context.Context) error {
 	return c.keep(ctx, i.record)
 }
 
+// pods lists the pods of the agents.
 func (c nodeAgents) pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + agentName})
 	if err != nil {
@@ -73,8 +75,8 @@ func (c nodeAgents) pods(ctx context.Context, namespace string) ([]corev1.Pod, e
 	return list.Items, nil
 }
 
-// replaced waits until none of the old agents is there, but on nodes that are down, and as many new ones are ready as are wanted. What the
-// DaemonSet itself says of that may be of the time before.
+// replaced waits until the old agents are gone and as many new ones are ready as are wanted; nodes that are down do not count. It counts
+// pods, because the DaemonSet's status may be from before the replacement.
 func (c nodeAgents) replaced(ctx context.Context, namespace string, old map[types.UID]bool, tell func(string)) error {
 	shown := ""
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
