@@ -1,5 +1,5 @@
-//! Bounded table of label sets with their counters. A row is found under a lock and counted without one. A label set that
-//! nobody uses for long expires. Beyond the bound, connections are counted under label sets without the labels of either end.
+//! Bounded table of label sets with their counters. A lock guards the search for a row, not its counters. A label set that
+//! is unused for long expires. Beyond the bound, connections are counted under label sets without the labels of either end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::dropped::Dropped;
 use crate::labels::{Labels, Party};
 
-/// How many label sets there are, how long they stay, and what they show.
+/// Limits of a table of label sets, and the labels that it omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesOptions {
-    /// How long a label set that is not in use is kept; `None`: for ever.
+    /// Time after its last use at which a label set expires; `None`: never.
     pub idle: Option<Duration>,
-    /// Most label sets; what has further ones is counted as `unknown`.
+    /// Largest number of label sets. Uses of further ones are counted with the ends `unknown`.
     pub most: usize,
     /// Labels that are left out.
     pub dropped: Dropped,
@@ -26,7 +26,7 @@ pub struct SeriesOptions {
 impl Default for SeriesOptions {
     fn default() -> Self {
         Self {
-            // What runs every day keeps its counters: one that starts again loses its first steps to rate().
+            // A day, so that a daily job keeps its counters: rate() misses the first increments of a new counter.
             idle: Some(Duration::from_secs(24 * 60 * 60)),
             most: 10_000,
             dropped: Dropped::default(),
@@ -34,35 +34,43 @@ impl Default for SeriesOptions {
     }
 }
 
-/// What is counted under a label set. While somebody holds it, it does not expire.
+/// The counters of a label set. They do not expire while a handle to them exists.
 pub(crate) trait Counted: Default {
-    /// A number that grows whenever something is counted by a holder that is gone by the next page.
+    /// A number that grows with each use whose handle may be dropped before the next page.
     fn activity(&self) -> u64;
 }
 
+/// A row of the table.
 #[derive(Debug, Default)]
 struct Kept<S> {
+    /// The counters.
     series: Arc<S>,
-    /// The series' activity at the last page.
+    /// [`Counted::activity`] at the last page.
     activity: u64,
-    /// The first page that showed it after its last use.
+    /// The time of the first page after the last use; `None` while the row is in use.
     quiet: Option<Instant>,
 }
 
-/// Every label set in use.
+/// The table: each label set in use, with its counters of type `S`.
 #[derive(Debug)]
 pub(crate) struct Bounded<S> {
+    /// The limits.
     pub(crate) options: SeriesOptions,
+    /// The rows by their labels.
     kept: Mutex<HashMap<Arc<Labels>, Kept<S>>>,
+    /// Number of rows.
     pub(crate) held: Gauge,
+    /// Number of rows that expired so far.
     pub(crate) expired: Counter,
+    /// Number of uses that were counted without the labels of their ends.
     pub(crate) folded: Counter,
 }
 
-/// The table's own metrics: label sets held, label sets that expired, and uses that were counted with unknown ends.
+/// The table's own metrics: rows, rows that expired, and uses that were counted without the labels of their ends.
 pub(crate) type Meters = (Gauge, Counter, Counter);
 
 impl<S: Counted> Bounded<S> {
+    /// An empty table that reports itself through `meters`.
     pub(crate) fn new(options: SeriesOptions, meters: &Meters) -> Self {
         let (held, expired, folded) = meters.clone();
         Self {
@@ -74,7 +82,7 @@ impl<S: Counted> Bounded<S> {
         }
     }
 
-    /// The series of these labels, whatever their flags, and the labels for whoever needs them whole.
+    /// The counters of a label set, and the labels with those that the table omits.
     pub(crate) fn series(&self, labels: Labels) -> (Arc<Labels>, Arc<S>) {
         let dropped = self.options.dropped;
         let whole = (!dropped.is_empty()).then(|| Arc::new(labels.clone()));
@@ -90,7 +98,7 @@ impl<S: Counted> Bounded<S> {
         let key = if all.len() < self.options.most {
             Arc::clone(&labels)
         } else {
-            // A few label sets at most, beside those that are allowed.
+            // The rows without ends are few, so the limit is exceeded by few.
             self.folded.inc();
             Arc::new(without_ends(&labels))
         };
@@ -101,8 +109,8 @@ impl<S: Counted> Bounded<S> {
         (whole.unwrap_or(labels), series)
     }
 
-    /// Forgets label sets that have not been used for as long as is allowed. It is called for each page, and what it
-    /// forgets had its last values on a page before.
+    /// Removes the label sets that were unused for [`SeriesOptions::idle`]. Each page calls it, and a label set that it
+    /// removes had its last values on an earlier page.
     pub(crate) fn expire(&self, now: Instant) {
         let Some(idle) = self.options.idle else {
             return;
@@ -111,7 +119,7 @@ impl<S: Counted> Bounded<S> {
         let before = all.len();
         all.retain(|_, kept| {
             let activity = kept.series.activity();
-            // New holders come through the lock, or by a weak handle, which leaves activity behind.
+            // A new handle comes from `series`, under the lock, or from a weak handle, whose use raises the activity.
             if Arc::strong_count(&kept.series) > 1 || activity != kept.activity {
                 kept.activity = activity;
                 kept.quiet = None;
@@ -128,8 +136,8 @@ impl<S: Counted> Bounded<S> {
         }
     }
 
-    /// Every label set with what is counted under it. A scrape must not hold up the workers: the lock is held for the copy
-    /// of the handles alone.
+    /// Every label set with its counters. The lock is held only while the handles are copied, so that a scrape does not
+    /// delay the workers.
     pub(crate) fn all(&self) -> Vec<(Arc<Labels>, Arc<S>)> {
         self.kept
             .lock()
@@ -139,7 +147,7 @@ impl<S: Counted> Bounded<S> {
     }
 }
 
-/// What is counted when there are too many label sets.
+/// The labels without those of either end, under which uses are counted beyond the limit.
 fn without_ends(labels: &Labels) -> Labels {
     Labels {
         source: Party::default(),

@@ -1,4 +1,4 @@
-//! Facts of a handshake that are kept for the life of its connection.
+//! Session of a TLS connection: the results of its handshake, kept for the life of the connection.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,29 +11,36 @@ use crate::error::TlsError;
 use crate::revocation::{Revocations, Serial};
 use crate::verify::Check;
 
-/// A peer that proved who it is, and the certificates that both sides did it with.
+/// The peer that a handshake authenticated, and facts about the certificates of both sides.
 ///
-/// The proof holds for the connection's life: TLS authenticates at the handshake, and a certificate that runs out later
-/// does not undo it. Whoever opens new work on the connection asks [`Session::not_after`] first.
+/// The authentication holds for the connection's life: a certificate that expires later does not undo it. Callers check
+/// [`Session::not_after`] before they open new work on the connection.
 #[derive(Debug)]
 pub struct Session {
+    /// The identity in the peer's certificate, verified.
     peer: VerifiedPeer,
-    /// All that the peer presented, leaf first.
+    /// Serial numbers of the certificates that the peer presented, leaf first.
     chain: Box<[Serial]>,
+    /// The earlier end of the two leaf certificates' validity.
     not_after: SystemTime,
+    /// [`Credentials::generation`] of our side.
     generation: u64,
+    /// The group of the key exchange.
     group: Option<rustls::NamedGroup>,
+    /// The name of the connection, derived from its secrets.
     binding: Binding,
 }
 
-/// Names one connection, to its two ends alone: each derives it from the secrets that they share. Who finds that of one
-/// end at another end of its own knows that both are ends of the same connection, whatever addresses say.
+/// Name of a connection that only its two ends know: each derives it from the connection's secrets. A process that finds
+/// the same binding at two ends of its own knows that both are ends of one connection. Addresses do not matter for that.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Binding([u8; Self::LENGTH]);
 
 impl Binding {
+    /// Length in bytes.
     pub(crate) const LENGTH: usize = 32;
 
+    /// A binding of exported keying material.
     pub(crate) fn new(bytes: [u8; Self::LENGTH]) -> Self {
         Self(bytes)
     }
@@ -46,6 +53,10 @@ impl fmt::Debug for Binding {
 }
 
 impl Session {
+    /// The session of a handshake that is complete.
+    ///
+    /// # Errors
+    /// The peer presented no certificate, or one without a usable identity.
     pub(crate) fn of(
         own: &Credentials,
         check: &Check,
@@ -54,7 +65,7 @@ impl Session {
     ) -> Result<Self, TlsError> {
         let chain = state.peer_certificates().unwrap_or_default();
         let leaf = chain.first().ok_or(TlsError::NoCertificate)?;
-        // The handshake has verified it; finding the name again is a walk over the DER without any cryptography.
+        // The handshake has verified the leaf; this only reads its name again, without any cryptography.
         let identity = check.identify(leaf).map_err(|_| TlsError::NoIdentity)?;
         let peers = not_after(leaf).ok_or(TlsError::NoIdentity)?;
         Ok(Session {
@@ -69,7 +80,7 @@ impl Session {
         })
     }
 
-    /// Who the peer proved to be.
+    /// The authenticated peer.
     pub fn peer(&self) -> &VerifiedPeer {
         &self.peer
     }
@@ -84,17 +95,17 @@ impl Session {
         self.not_after
     }
 
-    /// Which of our credentials the connection was made with, see [`Credentials::generation`].
+    /// Generation of our credentials in the handshake, see [`Credentials::generation`].
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What the other end of the same connection has, too, and no other.
+    /// The binding of this connection. Only its other end has the same.
     pub fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// True if a certificate that the peer presented has been revoked by now: its leaf or one between it and the root.
+    /// True if a certificate that the peer presented is revoked now: its leaf or an intermediate.
     pub fn revoked(&self, revocations: &Revocations) -> bool {
         revocations.lists().names(&self.chain)
     }
