@@ -83,13 +83,13 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
 
-interop: build ## every check of tests/interop with a stock ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 20 minutes)
+interop: build ## every check of tests/interop with an unmodified ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 20 minutes)
 	@ZTUNNEL="$(ZTUNNEL)" tests/interop/run.sh
 
-interop-sides: build ## scripts of tests/accept and tests/faults with a stock ztunnel behind the client, then behind the server (root; half an hour)
+interop-sides: build ## scripts of tests/accept and tests/faults with an unmodified ztunnel behind the client, then behind the server (root; half an hour)
 	@ZTUNNEL="$(ZTUNNEL)" tests/interop/sides.sh
 
-compare: build ## CPU, latency and memory against a pair of stock ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
+compare: build ## CPU, latency and memory against a pair of unmodified ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
 	@ZTUNNEL="$(ZTUNNEL)" tests/bench/compare-ztunnel.sh
 
 soak: build ## ten minutes of churn, rotation, policy changes and restarts of every part (SOAK_SECONDS=n; needs root)

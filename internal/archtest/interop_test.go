@@ -47,7 +47,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// Each script runs twice: with a stock behind the client, and behind the server.
+// Each script runs twice: with ztunnel behind the client, and behind the server.
 func TestSidesPassOnlyChecksThatWereMade(t *testing.T) {
 	const told, listed, uncounted = "accept/01-told", "accept/02-listed", "accept/03-uncounted"
 	for name, c := range map[string]struct {
@@ -56,7 +56,7 @@ func TestSidesPassOnlyChecksThatWereMade(t *testing.T) {
 		last, want   string
 	}{
 		"all made":                    {told, "ok - one\nok - two\n2 passed, 0 failed, 0 skipped", 0, 0, "4 passed, 0 failed, 0 skipped", "2 passed, 0 failed in"},
-		"one failed":                  {told, "ok - one\nnot ok - two\n1 passed, 1 failed, 0 skipped", 1, 1, "2 passed, 2 failed, 0 skipped", "a stock behind the client: two"},
+		"one failed":                  {told, "ok - one\nnot ok - two\n1 passed, 1 failed, 0 skipped", 1, 1, "2 passed, 2 failed, 0 skipped", "ztunnel behind the client: two"},
 		"listed at the client alone":  {listed, "ok - one\nnot ok - the second\n1 passed, 1 failed, 0 skipped", 1, 1, "3 passed, 1 failed, 0 skipped", "ok - as listed, otherwise: the second"},
 		"listed, and not otherwise":   {listed, "ok - one\nok - two\n2 passed, 0 failed, 0 skipped", 0, 1, "4 passed, 1 failed, 0 skipped", "listed as otherwise: the second"},
 		"skipped":                     {told, "ok - one\nok - two\n2 passed, 0 failed, 1 skipped", 0, 1, "4 passed, 2 failed, 2 skipped", "1 of its checks were skipped"},
@@ -97,7 +97,7 @@ func TestInteropPassesOnlyChecksThatWereMade(t *testing.T) {
 // How many checks a script makes is said where the runner reads it and where readers do.
 func TestChecksOfSidesAreThoseOfItsPage(t *testing.T) {
 	const page = "docs/reference/ztunnel-compatibility.md"
-	_, section, _ := strings.Cut(read(t, page), "## The other tests, with a stock on either side")
+	_, section, _ := strings.Cut(read(t, page), "## The other tests, with ztunnel on either side")
 	section, _, _ = strings.Cut(section, "\n## ")
 	told := map[string]string{}
 	names := regexp.MustCompile("`([^`]+)`")

@@ -218,7 +218,7 @@ func TestLifetimeIsCappedAndDefaulted(t *testing.T) {
 	}
 }
 
-// A stock ztunnel asks again at half of the nominal life: were that over from the start, it would ask without a pause.
+// An unmodified ztunnel asks again at half of the nominal life: were that over from the start, it would ask without a pause.
 func TestACertificateThatLivesShortlyIsNotPastItsHalfFromTheStart(t *testing.T) {
 	a := newAuthority(t)
 	for _, seconds := range []int64{5, 12, 60, 300, 24 * 3600} {

@@ -126,8 +126,8 @@ func TestASignerElsewhereIsHandedTheIdentityAndNothingElse(t *testing.T) {
 	}
 }
 
-// Requests of stock programs are signed: their subject is empty or, from Istio's agent, an organization that is empty text.
-func TestASignerElsewhereSignsWhatStockProgramsAskFor(t *testing.T) {
+// Requests of unmodified programs are signed: their subject is empty or, from Istio's agent, an organization that is empty text.
+func TestASignerElsewhereSignsWhatUnmodifiedProgramsAskFor(t *testing.T) {
 	sans := []pkix.Extension{alternativeNames(t, generalName(6, web))}
 	for name, template := range map[string]*x509.CertificateRequest{
 		"node proxies":  {ExtraExtensions: sans},

@@ -54,7 +54,7 @@ type StartOptions struct {
 	Nodes int
 	// Workers is the number of worker threads of each node proxy; 0 leaves it to the proxy.
 	Workers int
-	// NodeProxy maps a node's name to the executable of another node proxy, such as a stock ztunnel.
+	// NodeProxy maps a node's name to the executable of another node proxy, such as an unmodified ztunnel.
 	NodeProxy map[string]string
 	// Families are the IP families, IPv4 and IPv6, the one that counts first where there is room for one address.
 	Families []string

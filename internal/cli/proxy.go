@@ -47,15 +47,15 @@ func (cmds proxyCommands) proxyReplaceCommand() *cobra.Command {
   # Long-lived connections get two hours; return when the last of them has ended.
   lateen proxy replace n1 --drain 2h --wait
 
-  # A stock ztunnel in its place, and Lateen's own again.
+  # An unmodified ztunnel in its place, and Lateen's own again.
   lateen proxy replace n1 --binary /usr/local/bin/ztunnel --stock
   lateen proxy replace n1 --binary ./bin/lateen-proxy`,
 		Long: `The new process starts beside the old one, takes over the sockets that it listens on and its pods' certificates, and
 serves when it has all of them. Only then does the old one stop accepting; its connections go on until they end or their
 time is over. If the new process never becomes ready, the old one goes on as if nothing had been.
 
-With a stock ztunnel on either side the new process runs in another network beside the node's, both serve for a moment, and
-certificates are asked for anew. A stock that is replaced drains for as long as it was told when it started: the --drain of the
+With an unmodified ztunnel on either side the new process runs in another network beside the node's, both serve for a moment, and
+certificates are asked for anew. A ztunnel that is replaced drains for as long as it was told when it started: the --drain of the
 command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only end it earlier.`,
 		Args:              exactly(1, "NODE"),
 		ValidArgsFunction: cmds.app.completeNode,
@@ -70,7 +70,7 @@ command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only en
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "executable of the new process (default: that of the old one)")
-	cmd.Flags().BoolVar(&stock, "stock", false, "the executable is a stock ztunnel")
+	cmd.Flags().BoolVar(&stock, "stock", false, "the executable is an unmodified ztunnel")
 	cmd.Flags().DurationVar(&drain, "drain", 10*time.Minute, "how long connections may go on in the old process")
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old process has ended")
 	return cmd

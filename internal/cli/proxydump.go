@@ -17,7 +17,7 @@ import (
 	"lateen.dev/lateen/internal/cli/printer"
 )
 
-// proxyDump is the part of a node proxy's /config_dump that is shown in tables. A stock ztunnel writes the same keys.
+// proxyDump is the part of a node proxy's /config_dump that is shown in tables. An unmodified ztunnel writes the same keys.
 type proxyDump struct {
 	Workloads []struct {
 		UID            string   `json:"uid"`
@@ -89,7 +89,7 @@ type dumpConnection struct {
 	Peer      string `json:"peer"`
 	State     string `json:"state"`
 	AllowedBy string `json:"allowedBy"`
-	// Age is nil in the dump of a stock ztunnel.
+	// Age is nil in the dump of an unmodified ztunnel.
 	Age *float64 `json:"ageSeconds"`
 }
 

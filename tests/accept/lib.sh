@@ -25,12 +25,12 @@ if [ ! -x "$LATEEN" ]; then
   exit 1
 fi
 
-# STOCK_NODES (n1, or "n1 n2") run the stock ztunnel that ZTUNNEL names in place of lateen-proxy: tests/interop/sides.sh runs
+# ZTUNNEL_NODES (n1, or "n1 n2") run the unmodified ztunnel that ZTUNNEL names in place of lateen-proxy: tests/interop/sides.sh runs
 # scripts of this folder and of tests/faults so.
 lateen() {
-  local node stock=()
-  if [ "${1:-}" = up ]; then for node in ${STOCK_NODES:-}; do stock+=(--node-proxy "$node=$ZTUNNEL"); done; fi
-  "$LATEEN" --name "$MESH" "$@" ${stock[@]+"${stock[@]}"}
+  local node others=()
+  if [ "${1:-}" = up ]; then for node in ${ZTUNNEL_NODES:-}; do others+=(--node-proxy "$node=$ZTUNNEL"); done; fi
+  "$LATEEN" --name "$MESH" "$@" ${others[@]+"${others[@]}"}
 }
 
 ok() { passed=$((passed + 1)); echo "ok - $*"; }
@@ -94,7 +94,7 @@ in_netns() { local ns=$1; shift; nsenter --net="/proc/$(engine_pid)/root$RUN/net
 # Nothing is printed while none runs: 0 would mean every process of the script's own group to `kill`.
 proxy_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .proxy.pid // 0 | select(. > 1)'; }
 proxy_log() { cat "$RUN/nodes/$1/proxy.log"; }
-# proxy_page NODE PATH CURL-OPTIONS...: a page of a node's proxy, on its private socket; a stock one has ports alone.
+# proxy_page NODE PATH CURL-OPTIONS...: a page of a node's proxy, on its private socket; ztunnel has ports alone.
 proxy_page() {
   local socket=$RUN/nodes/$1/admin.sock node=$1 path=$2; shift 2
   if [ -S "$socket" ]; then curl -s --unix-socket "$socket" "$@" "http://proxy$path"; else in_node "$node" curl -s "$@" "http://127.0.0.1:15000$path"; fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# CPU per request, added latency and memory of a pair of lateen-proxies against a pair of stock ztunnels and against no
+# CPU per request, added latency and memory of a pair of lateen-proxies against a pair of unmodified ztunnels and against no
 # mesh, at a fixed rate, in one run: three meshes side by side, blocks interleaved, so that drift of the machine hits all alike.
 #   ZTUNNEL=/path/to/ztunnel [ROUNDS=6] [SECONDS_EACH=8] [QPS=1000] [CONNECTIONS=16] [WORKERS=""] tests/bench/compare-ztunnel.sh
 # Writes a Markdown table to standard output. Indicative on a shared machine; ratios travel better than absolute numbers.
@@ -7,7 +7,7 @@ set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 LATEEN=$ROOT/bin/lateen
 ROUNDS=${ROUNDS:-6} SECONDS_EACH=${SECONDS_EACH:-8} QPS=${QPS:-1000} CONNECTIONS=${CONNECTIONS:-16} SIZE=${SIZE:-1024}
-[ -x "${ZTUNNEL:-}" ] || { echo "set ZTUNNEL to the path of a stock ztunnel binary" >&2; exit 64; }
+[ -x "${ZTUNNEL:-}" ] || { echo "set ZTUNNEL to the path of an unmodified ztunnel binary" >&2; exit 64; }
 [ "$(id -u)" = 0 ] || { echo "needs root: the meshes are made of network namespaces" >&2; exit 1; }
 WORK=$(mktemp -d)
 MESHES=(cmp-none-$$ cmp-lateen-$$ cmp-ztunnel-$$)

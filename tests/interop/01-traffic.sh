@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A stock ztunnel on one node and lateen-proxy on the other: traffic flows both ways, and a denied principal is denied on
+# An unmodified ztunnel on one node and lateen-proxy on the other: traffic flows both ways, and a denied principal is denied on
 # either.
 source "$(dirname "$0")/lib.sh"
 
-check "up with a stock ztunnel on n2" lateen up --nodes 2 --node-proxy "n2=$ZTUNNEL"
+check "up with an unmodified ztunnel on n2" lateen up --nodes 2 --node-proxy "n2=$ZTUNNEL"
 cat >"$WORK/pair.yaml" <<'Y'
 apiVersion: v1
 kind: ServiceAccount

@@ -27,38 +27,38 @@ Y
 check "a waypoint" lateen apply -f "$WORK/way.yaml"
 
 check "it runs" lateen wait deployment/way deployment/gate
-remember way gate client-ours client-stock
+remember way gate client-ours client-ztunnel
 in_pod way "$WORK/hbonehop" -ca-cert "$CA_CERT" -ca-key "$CA_KEY" -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json" 2>"$WORK/way.err" & HOPS=$!
 trap 'end_behind $HOPS; cleanup' EXIT
 
 # norm FILE SIDE: what was seen last, without what belongs to the one connection: its client's name, place and address, its trace. Nor is
-# the key exchange compared: whether the stock offers a hybrid is up to the library it was built with.
+# the key exchange compared: whether ztunnel offers a hybrid is up to the library it was built with.
 norm() {
   tail -1 "$1" | jq -S --arg ip "$(ip_of "client-$2")" --arg pod "$(pod_json "client-$2" | jq -r .metadata.name)" '
     del(.group)
-    | walk(if type == "string" then gsub($ip + ":[0-9]+"; "IP:PORT") | gsub($ip; "IP") | gsub($pod; "POD") | gsub("client-(ours|stock)"; "client") | gsub("local-n[0-9]"; "ZONE") else . end)
+    | walk(if type == "string" then gsub($ip + ":[0-9]+"; "IP:PORT") | gsub($ip; "IP") | gsub($pod; "POD") | gsub("client-(ours|ztunnel)"; "client") | gsub("local-n[0-9]"; "ZONE") else . end)
     | .headers |= with_entries(if .key == "Traceparent" then .value |= map(gsub("[0-9a-f]"; "x")) else . end)'
 }
 # alike WHAT FILE COMMAND-WITH-SIDE...: both proxies' clients get through, and the hop sees the same.
 alike() {
   local what=$1 file=$2 side; shift 2
-  for side in ours stock; do
+  for side in ours ztunnel; do
     check "$what from behind $side" eventually 10 "$@" "$side"
     norm "$file" $side >"$WORK/$side.norm"
   done
-  if diff -u "$WORK/stock.norm" "$WORK/ours.norm" >"$WORK/diff"; then ok "$what: the hop sees the same from both"; else not_ok "$what: the hop sees (-stock +ours)"; cat "$WORK/diff"; fi
+  if diff -u "$WORK/ztunnel.norm" "$WORK/ours.norm" >"$WORK/diff"; then ok "$what: the hop sees the same from both"; else not_ok "$what: the hop sees (-ztunnel +ours)"; cat "$WORK/diff"; fi
 }
 says_hop() { [ "$(lateen exec "deploy/client-$2" -- curl -sS --max-time 5 "$1" 2>/dev/null | cut -c1-3)" = hop ]; }
 
-for s in ours stock; do
+for s in ours ztunnel; do
   check "bind the service behind $s" lateen label svc "server-$s" istio.io/use-waypoint=way
   alike "a service ($s) by its waypoint" "$WORK/way.json" says_hop "http://server-$s:8080/"
   equal "the authority is the service's address" "$(lateen get svc "server-$s" -o json | jq -r .spec.clusterIP):8080" "$(tail -1 "$WORK/way.json" | jq -r .authority)"
   check "unbind it" lateen label svc "server-$s" istio.io/use-waypoint-
-  straight() { [ "$(call client-ours "http://server-$s:8080/")$(call client-stock "http://server-$s:8080/")" = 200200 ] && ! says_hop "http://server-$s:8080/" ours && ! says_hop "http://server-$s:8080/" stock; }
+  straight() { [ "$(call client-ours "http://server-$s:8080/")$(call client-ztunnel "http://server-$s:8080/")" = 200200 ] && ! says_hop "http://server-$s:8080/" ours && ! says_hop "http://server-$s:8080/" ztunnel; }
   check "and it is reached without one" eventually 10 straight
 done
-for s in ours stock; do
+for s in ours ztunnel; do
   pod=$(pod_json "server-$s" | jq -r .metadata.name)
   check "bind the pod behind $s" lateen label pod "$pod" istio.io/use-waypoint=way
   alike "a workload ($s) by its waypoint" "$WORK/way.json" says_hop "http://$(ip_of "server-$s"):8080/"
@@ -68,8 +68,8 @@ done
 
 # Another network: the outer tunnel ends at the gateway, the inner one at the server.
 gateway_ip=$(ip_of gate)
-declare -A vip=([ours]=1 [stock]=2)
-for s in ours stock; do
+declare -A vip=([ours]=1 [ztunnel]=2)
+for s in ours ztunnel; do
   in_pod gate "$WORK/hbonehop" -listen ":1500$([ $s = ours ] && echo 8 || echo 9)" -ca-cert "$CA_CERT" -ca-key "$CA_KEY" -identity spiffe://cluster.local/ns/default/sa/gate \
     -pass "$(ip_of "server-$s"):15008" -record "$WORK/gate-$s.json" 2>"$WORK/gate-$s.err" & HOPS="$HOPS $!"
   port=1500$([ $s = ours ] && echo 8 || echo 9)
@@ -113,19 +113,19 @@ through() { # CLIENT-SIDE SERVER-SIDE: until one of them went by the gateway
   done
   echo "none of 40 went by the gateway"; return 1
 }
-for s in ours stock; do
-  for c in ours stock; do
+for s in ours ztunnel; do
+  for c in ours ztunnel; do
     rm -f "$WORK/$c.norm"
     check "a service of two networks, its server behind $s, from behind $c: none fails, some go by the gateway" through $c $s
     norm "$WORK/gate-$s.json" $c >"$WORK/$c.norm"
     equal "the outer tunnel names the host" "wide-$s.example.com:8080" "$(tail -1 "$WORK/gate-$s.json" | jq -r .authority)"
     check "the inner tunnel ends at the server, with the client's identity" eventually 5 line "${NODE[server-$s]}" 'direction="inbound"' 'sa/client"' "src.addr=$gateway_ip:"
   done
-  if diff -u "$WORK/stock.norm" "$WORK/ours.norm" >"$WORK/diff"; then ok "and the gateway sees the same from both"; else not_ok "the gateway to $s sees (-stock +ours)"; cat "$WORK/diff"; fi
+  if diff -u "$WORK/ztunnel.norm" "$WORK/ours.norm" >"$WORK/diff"; then ok "and the gateway sees the same from both"; else not_ok "the gateway to $s sees (-ztunnel +ours)"; cat "$WORK/diff"; fi
 done
 
 # A destination that takes a PROXY header: its pods are of a waypoint bound so. The bytes are compared.
-for s in ours stock; do
+for s in ours ztunnel; do
   {
     deployment "tunnelled-$s" default server "${NODE[server-$s]}" "gateway.networking.k8s.io/gateway-name: tunnelled-$s, gateway.istio.io/managed: istio.io-mesh-controller" '[sleep, infinity]'
     cat <<Y
@@ -145,19 +145,19 @@ Y
   } >"$WORK/tunnelled.yaml"
   check "pods behind $s that take PROXY headers" lateen apply -f "$WORK/tunnelled.yaml"
 done
-check "they run, captured" lateen wait deployment/tunnelled-ours deployment/tunnelled-stock
+check "they run, captured" lateen wait deployment/tunnelled-ours deployment/tunnelled-ztunnel
 check "known" lateen wait
-remember tunnelled-ours tunnelled-stock
-for s in ours stock; do in_pod "tunnelled-$s" "$WORK/hbonehop" -plain :15088 -record "$WORK/plain-$s.json" 2>"$WORK/plain-$s.err" & HOPS="$HOPS $!"; done
-for c in ours stock; do
-  for s in ours stock; do
+remember tunnelled-ours tunnelled-ztunnel
+for s in ours ztunnel; do in_pod "tunnelled-$s" "$WORK/hbonehop" -plain :15088 -record "$WORK/plain-$s.json" 2>"$WORK/plain-$s.err" & HOPS="$HOPS $!"; done
+for c in ours ztunnel; do
+  for s in ours ztunnel; do
     check "$c reaches the tunnelled pod behind $s" eventually 10 says_hop "http://$(ip_of "tunnelled-$s"):8080/" $c
     # Addresses and the client's port differ; all else is the same.
     from=$(ip_of client-$c) to=$(ip_of "tunnelled-$s")
     hex() { printf '%02x%02x%02x%02x' ${1//./ }; }
     tail -1 "$WORK/plain-$s.json" | jq -r .first | sed -E "s/^(.{32})$(hex "$from")$(hex "$to")....(1f90)/\1FROM TO PORT \2/" >"$WORK/head-$c-$s"
   done
-  equal "the header from $c is the same behind both: $(cut -c1-60 "$WORK/head-$c-stock")" "$(cat "$WORK/head-$c-stock")" "$(cat "$WORK/head-$c-ours")"
+  equal "the header from $c is the same behind both: $(cut -c1-60 "$WORK/head-$c-ztunnel")" "$(cat "$WORK/head-$c-ztunnel")" "$(cat "$WORK/head-$c-ours")"
   check "it has both addresses" grep -q 'FROM TO PORT' "$WORK/head-$c-ours"
 done
 finish

@@ -5,9 +5,9 @@ source "$(dirname "$0")/lib.sh"
 begin
 
 # Each connection: who, from behind which proxy, to which port; or in clear from the node. A verdict is 1 (served) or 0.
-remember client-ours client-stock stranger-ours stranger-stock
-declare -A IP; for p in server-ours server-stock client-ours client-stock stranger-ours stranger-stock; do IP[$p]=$(ip_of $p); done
-declare -A PLAIN=([ours]=n1 [stock]=n3)
+remember client-ours client-ztunnel stranger-ours stranger-ztunnel
+declare -A IP; for p in server-ours server-ztunnel client-ours client-ztunnel stranger-ours stranger-ztunnel; do IP[$p]=$(ip_of $p); done
+declare -A PLAIN=([ours]=n1 [ztunnel]=n3)
 try() { "$@" -s -o /dev/null --max-time 4 -w '%{http_code}' "$URL" 2>/dev/null | found 200 && printf 1 || printf 0; }
 verdicts() { # CLIENT-SIDE SERVER-SIDE: client:8080 client:8081 stranger:8080 stranger:8081 plain:8080 plain:8081
   local who port
@@ -20,7 +20,7 @@ all_four() {
   wait
   cat "$WORK"/v[0-3] | paste -sd' ' | fold -w6 | paste -sd' '
 }
-same() { [ "$(all_four)" = "$1 $1 $1 $1" ] || { echo "want $1 four times (ours-ours ours-stock stock-ours stock-stock), got $(all_four)"; return 1; }; }
+same() { [ "$(all_four)" = "$1 $1 $1 $1" ] || { echo "want $1 four times (ours-ours ours-ztunnel ztunnel-ours ztunnel-ztunnel), got $(all_four)"; return 1; }; }
 
 SERVERS='selector: {matchLabels: {kind: server}}, '
 policy() { # NAME ACTION RULES [NAMESPACE SELECTOR ANNOTATIONS]
@@ -57,7 +57,7 @@ account-exact|110000|ALLOW|[{from: [{source: {serviceAccounts: ["default/client"
 account-own-namespace|110000|ALLOW|[{from: [{source: {serviceAccounts: ["client"]}}]}]
 account-not|001111|DENY|[{from: [{source: {serviceAccounts: ["default/client"]}}]}]
 account-not-deny|110000|DENY|[{from: [{source: {notServiceAccounts: ["default/client"]}}]}]
-ip-exact|110000|ALLOW|[{from: [{source: {ipBlocks: ["${IP[client-ours]}", "${IP[client-stock]}"]}}]}]
+ip-exact|110000|ALLOW|[{from: [{source: {ipBlocks: ["${IP[client-ours]}", "${IP[client-ztunnel]}"]}}]}]
 ip-block|111100|ALLOW|[{from: [{source: {ipBlocks: ["10.244.0.0/16"]}}]}]
 ip-block-all|111111|ALLOW|[{from: [{source: {ipBlocks: ["0.0.0.0/0"]}}]}]
 ip-block-six|000000|ALLOW|[{from: [{source: {ipBlocks: ["::/0"]}}]}]
@@ -129,13 +129,13 @@ check "STRICT but for a port" strict 111110 ports "selector: {matchLabels: {kind
 check "PERMISSIVE but for a port" strict 111110 ports "selector: {matchLabels: {kind: server}}, mtls: {mode: PERMISSIVE}, portLevelMtls: {8081: {mode: STRICT}}"
 check "and without any all are served again" eventually 5 same 111111
 
-# A policy that comes cuts what it denies, whoever the client's proxy is. The stock looks at open connections when a policy
+# A policy that comes cuts what it denies, whoever the client's proxy is. ztunnel looks at open connections when a policy
 # comes, not when a workload comes to name it, so with one that has a selector it leaves them: not held against it here.
 hold() { in_pod "client-$1" timeout 20 curl -sS --max-time 20 "http://${IP[server-$2]}:8080/?delay=8s&size=9" -o /dev/null -w '%{http_code}' >"$WORK/held-$1-$2" 2>/dev/null & }
-for c in ours stock; do hold $c ours; done
+for c in ours ztunnel; do hold $c ours; done
 sleep 1.5
 check "a policy comes while connections are open" lateen apply -f - < <(policy late DENY "[{from: [{source: {principals: [\"$P\"]}}]}]")
 began=$SECONDS; wait
-for c in ours stock; do equal "an open connection of $c to ours is cut" 000 "$(cat "$WORK/held-$c-ours")"; done
+for c in ours ztunnel; do equal "an open connection of $c to ours is cut" 000 "$(cat "$WORK/held-$c-ours")"; done
 check "at once" [ $((SECONDS - began)) -le 4 ]
 finish

@@ -18,7 +18,7 @@ for pair in "${PAIRS[@]}"; do
   check "through the tunnel" eventually 5 line "${NODE[server-$2]}" 'direction="inbound"' 'sa/client"' 'dst.workload="server'
 done
 held() { proxy_page "$1" /config_dump -f | jq -r '[.workloads[]? | .name] | sort | join(" ")'; }
-check "the stock has its own node's pods although nobody asked for them" bash -c "[[ '$(held n4)' = *server-stock* ]]"
+check "ztunnel has its own node's pods although nobody asked for them" bash -c "[[ '$(held n4)' = *server-ztunnel* ]]"
 lacks() { ! held "$1" | found "$2"; }
 check "and not the pods of nodes that it never met" lacks n4 stranger-ours
 check "a policy reaches who asks for one thing at a time" lateen apply -f - <<'Y'
@@ -33,12 +33,12 @@ for pair in "${PAIRS[@]}"; do
   check "$1 is refused by $2" eventually 10 refused "$1" "$2"
 done
 check "a pod is born" lateen apply -f - < <(deployment late default client n4 "kind: late" '[lateen-load, serve, --listen, 0.0.0.0:8080]')
-check "captured, behind the stock" lateen wait
-late() { [ "$(call client-ours "http://$(ip_of late):8080/")$(call client-stock "http://$(ip_of late):8080/")" = 200200 ]; }
+check "captured, behind ztunnel" lateen wait
+late() { [ "$(call client-ours "http://$(ip_of late):8080/")$(call client-ztunnel "http://$(ip_of late):8080/")" = 200200 ]; }
 check "and served at once" eventually 10 late
 check "down" lateen down
 
-# Reconnect: what a proxy kept it is not sent again. A stock of 1.30 says what it has by name and without versions: it is sent all.
+# Reconnect: what a proxy kept it is not sent again. ztunnel of 1.30 says what it has by name and without versions: it is sent all.
 begin
 resources() { in_fabric curl -sf http://127.0.0.1:15014/metrics | awk '/^lateen_control_push_resources_total/ {n += $NF} END {print n + 0}'; }
 mesh_size() { proxy_page n1 /config_dump -f | jq '[.workloads, .services, .policies | length] | add'; }
@@ -54,7 +54,7 @@ check "all are back" eventually 30 connected
 check "and say what they have" lateen wait
 after=$(sent)
 if [ $RELEASE = 1.30 ]; then
-  equal "a restart sent each stock everything again, and ours nothing" $((2 * $(mesh_size))) "$(resources)"
+  equal "a restart sent each ztunnel everything again, and ours nothing" $((2 * $(mesh_size))) "$(resources)"
 else
   check "a restart sent less than a hundredth of the mesh again ($before bytes before, $after since)" [ "$after" -lt $((before / 100 + 400)) ]
 fi

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What goes wrong with a stock on one side and ours on the other: a proxy is killed, the control plane is killed, certificates run
+# What goes wrong with ztunnel on one side and ours on the other: a proxy is killed, the control plane is killed, certificates run
 # out, a policy is edited while somebody hammers what it denies, a proxy drains. Nothing is in clear at any time, nothing hangs, and
 # nothing fails but what must.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/../faults/lib.sh"
 NODES=(n1 n2 n3 n4)
-MIXED=("ours stock" "stock ours")
+MIXED=("ours ztunnel" "ztunnel ours")
 begin
-remember client-ours client-stock
+remember client-ours client-ztunnel
 declare -A UID_OF TARGET
-places() { local s; for s in ours stock; do UID_OF[$s]=$(pod_uid "client-$s"); TARGET[$s]=$(service_ip "server-$s"):8080; done; }
+places() { local s; for s in ours ztunnel; do UID_OF[$s]=$(pod_uid "client-$s"); TARGET[$s]=$(service_ip "server-$s"):8080; done; }
 places
 MARKED=(-path "/?size=77&marker=in-the-clear")
 # asks CLIENT SERVER SECONDS FILE FLAGS...
@@ -26,7 +26,7 @@ both() {
   done
 }
 of() { jq -c .counts "$1"; }
-mixed_answer() { local c s; for c in ours stock; do s=$([ $c = ours ] && echo stock || echo ours); [ "$(call "client-$c" "http://server-$s:8080/")" = 200 ] || return 1; done; }
+mixed_answer() { local c s; for c in ours ztunnel; do s=$([ $c = ours ] && echo ztunnel || echo ours); [ "$(call "client-$c" "http://server-$s:8080/")" = 200 ] || return 1; done; }
 
 echo "# a proxy is killed"
 # The clients' proxies, then the servers': of each pair the one that lives is of the other kind.
@@ -42,7 +42,7 @@ for side in "clients' n1 n3" "servers' n4 n2"; do
   check "and on $second" eventually 20 back $second "$b"
   wait "${JOBS[@]}"
   unwatch_wire
-  for c in ours stock; do
+  for c in ours ztunnel; do
     lines="client behind $c, $whose proxy killed"
     if [ "$whose" = "clients'" ]; then
       check "$lines: new connections were refused ($(of "$WORK/new-$c"))" [ "$(count "$WORK/new-$c" refused)" -ge 1 ]
@@ -73,7 +73,7 @@ Y
 closed() { local pair; for pair in "${PAIRS[@]}"; do set -- $pair; [ "$(call "client-$1" "http://server-$2:8081/")" != 200 ] || return 1; done; }
 check "at both kinds of server, for both kinds of client" eventually 20 closed
 wait "${JOBS[@]}"
-for c in ours stock; do
+for c in ours ztunnel; do
   equal "client behind $c: no request on established connections failed ($(of "$WORK/keep-$c"))" "0 3" "$(failed "$WORK/keep-$c") $(jq .connections "$WORK/keep-$c")"
   equal "client behind $c: nor on new ones ($(of "$WORK/new-$c"))" 0 "$(failed "$WORK/new-$c")"
 done
@@ -89,22 +89,22 @@ drained() { # WHAT NODE FLAGS...
   check "$what is replaced" lateen proxy replace "$node" "$@" --wait
   wait "${JOBS[@]}"
 }
-drained "ours, of the stock's server," n2 --drain 15s
-for c in ours stock; do
+drained "ours, of ztunnel's server," n2 --drain 15s
+for c in ours ztunnel; do
   equal "client behind $c: no new connection failed ($(of "$WORK/new-$c"))" 0 "$(failed "$WORK/new-$c")"
   equal "client behind $c: and none that was open ($(of "$WORK/keep-$c"))" "0 3" "$(failed "$WORK/keep-$c") $(jq .connections "$WORK/keep-$c")"
 done
-check "the stock, of our client's server, is replaced by one that was told to drain for long" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 20s --wait
+check "ztunnel, of our client's server, is replaced by one that was told to drain for long" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 20s --wait
 settled() { lateen status -o json | jq -e '.nodes[] | select(.name == "n4") | .proxy | (.draining // []) | length == 0'; }
 check "the former has drained" eventually 30 settled
 drained "and once more, under load: it" n4 --drain 20s
-for c in ours stock; do
+for c in ours ztunnel; do
   equal "client behind $c: no new connection failed ($(of "$WORK/new-$c"))" 0 "$(failed "$WORK/new-$c")"
   equal "client behind $c: and none that was open ($(of "$WORK/keep-$c"))" "0 3" "$(failed "$WORK/keep-$c") $(jq .connections "$WORK/keep-$c")"
 done
 
 echo "# policies are edited while somebody hammers what they deny"
-# Each state of the walk denies the clients at the servers. The stock applies a response resource by resource: what it admits in
+# Each state of the walk denies the clients at the servers. ztunnel applies a response resource by resource: what it admits in
 # between is told, and not asserted.
 guard() {
   lateen apply -f - >>"$WORK/edits" 2>&1 <<'Y'
@@ -141,17 +141,17 @@ while_editing() { # WHAT COMMAND...
 }
 edits_for 6
 while_editing "our server's proxy is killed" restarted proxy_pid n2
-while_editing "the stock client's proxy is killed" restarted proxy_pid n3
+while_editing "ztunnel's client's proxy is killed" restarted proxy_pid n3
 while_editing "the control plane is killed" restarted control_pid
 while_editing "our server's proxy is replaced" lateen proxy replace n2 --drain 2s
 edits_for 2
 end "${HAMMERS[@]}"
-for c in ours stock; do
+for c in ours ztunnel; do
   f=$WORK/hammer-$c-ours
   equal "client behind $c, $edits edits: ours admitted nobody whom every state denies ($(of "$f"))" 0 $(($(count "$f" served) + $(count "$f" partial)))
   check "client behind $c: they were many" [ "$(jq '[.counts[]] | add' "$f")" -gt 200 ]
-  f=$WORK/hammer-$c-stock
-  echo "   client behind $c: the stock admitted $(($(count "$f" served) + $(count "$f" partial))) ($(of "$f"))"
+  f=$WORK/hammer-$c-ztunnel
+  echo "   client behind $c: ztunnel admitted $(($(count "$f" served) + $(count "$f" partial))) ($(of "$f"))"
 done
 check "no edit was refused" bash -c "! grep -iE '^error' '$WORK/edits'"
 lateen get authorizationpolicies -o json | jq -r '.items[].metadata.name' | while read -r name; do lateen delete authorizationpolicy "$name" >/dev/null; done
@@ -160,10 +160,10 @@ check "down" lateen down
 
 echo "# the control plane stays away for longer than certificates live"
 begin --cert-ttl 12s
-NETNS=(); remember client-ours client-stock; places
+NETNS=(); remember client-ours client-ztunnel; places
 both 4
 wait "${JOBS[@]}"
-for c in ours stock; do equal "client behind $c: certificates of twelve seconds cost nothing ($(of "$WORK/new-$c"))" "0 0" "$(failed "$WORK/keep-$c") $(failed "$WORK/new-$c")"; done
+for c in ours ztunnel; do equal "client behind $c: certificates of twelve seconds cost nothing ($(of "$WORK/new-$c"))" "0 0" "$(failed "$WORK/keep-$c") $(failed "$WORK/new-$c")"; done
 check "it is out of reach" in_fabric nft 'add table inet away; add chain inet away in { type filter hook input priority 0; }; add rule inet away in tcp dport 15012 reject with tcp reset'
 gone=$(date +%s%3N)
 watch_wire
@@ -171,7 +171,7 @@ both 26 "${MARKED[@]}"
 wait "${JOBS[@]}"
 unwatch_wire
 equal "nothing crossed in clear" 0 "$(in_clear 'marker=in-the-clear')"
-for c in ours stock; do
+for c in ours ztunnel; do
   check "client behind $c: requests failed instead ($(of "$WORK/new-$c"))" [ "$(failed "$WORK/new-$c")" -ge 1 ]
   first=$(awk 'NR == 1 {print $1}' "$WORK/new-$c.failures")
   check "client behind $c: none in the first 5 s ($((${first:-$gone} - gone)) ms)" [ $((${first:-$gone} - gone)) -ge 5000 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `lateen proxy replace` with a stock ztunnel on either side or both, on the client's node and on the server's, under load: no
+# `lateen proxy replace` with an unmodified ztunnel on either side or both, on the client's node and on the server's, under load: no
 # connection is refused, fails or hangs.
 source "$(dirname "$0")/lib.sh"
 check "up with lateen-proxy on both nodes" lateen up --nodes 2
@@ -14,11 +14,11 @@ kind() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == 
 for node in n1 n2; do
   load 20 "$WORK/load-$node.json" & LOAD=$!
   sleep 1
-  check "$node: ours to the stock" lateen proxy replace $node --binary "$ZTUNNEL" --stock --drain 3s --wait
-  equal "$node: status tells of the stock" "true true" "$(kind $node)"
-  check "$node: the stock to itself" lateen proxy replace $node --drain 3s --wait
-  equal "$node: status tells of the stock again" "true true" "$(kind $node)"
-  check "$node: the stock to ours" lateen proxy replace $node --binary "$OURS" --drain 3s --wait
+  check "$node: ours to ztunnel" lateen proxy replace $node --binary "$ZTUNNEL" --stock --drain 3s --wait
+  equal "$node: status tells of ztunnel" "true true" "$(kind $node)"
+  check "$node: ztunnel to itself" lateen proxy replace $node --drain 3s --wait
+  equal "$node: status tells of ztunnel again" "true true" "$(kind $node)"
+  check "$node: ztunnel to ours" lateen proxy replace $node --binary "$OURS" --drain 3s --wait
   equal "$node: status tells of ours" "false true" "$(kind $node)"
   check "$node: ours to ours where it is now" lateen proxy replace $node --drain 3s --wait
   wait $LOAD

@@ -2,13 +2,13 @@
 # Files that both proxies read: a local configuration in place of a control plane, and revocation lists.
 source "$(dirname "$0")/lib.sh"
 begin
-remember client-ours client-stock stranger-ours stranger-stock
+remember client-ours client-ztunnel stranger-ours stranger-ztunnel
 
 dump() { proxy_page n4 /config_dump -f; }
 dump >"$WORK/dump.json"
-declare -A IP; for p in server-ours server-stock client-ours client-stock; do IP[$p]=$(ip_of $p); done
+declare -A IP; for p in server-ours server-ztunnel client-ours client-ztunnel; do IP[$p]=$(ip_of $p); done
 LOCAL=$WORK/local.yaml
-# document FILTER: what the stock knew by its control plane, as a local configuration has it, and changed by a filter of jq. There
+# document FILTER: what ztunnel knew by its control plane, as a local configuration has it, and changed by a filter of jq. There
 # the keys that are numbers stand without quotes, and patterns are tagged.
 document() {
   jq -c '(.services | map({key: "\(.namespace)/\(.hostname)", value: .endpoints})) as $of
@@ -18,8 +18,8 @@ document() {
 }
 document .
 OURLOCAL=$(with our-local "LOCAL_XDS_PATH=$LOCAL" XDS_ADDRESS= -- "$OURS")
-STOCKLOCAL=$(with stock-local "LOCAL_XDS_PATH=$LOCAL" XDS_ADDRESS= -- "$ZTUNNEL")
-again() { local n; for n in n3 n4; do lateen proxy replace $n --binary "$STOCKLOCAL" --stock --drain 1s --wait || return 1; done; }
+ZTUNNEL_LOCAL=$(with ztunnel-local "LOCAL_XDS_PATH=$LOCAL" XDS_ADDRESS= -- "$ZTUNNEL")
+again() { local n; for n in n3 n4; do lateen proxy replace $n --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait || return 1; done; }
 # verdicts CLIENT SERVER: its ports by address, and the service that the file alone has, by its address and by name.
 verdicts() {
   local port who out=
@@ -30,18 +30,18 @@ verdicts() {
   out+=$([ "$(call "client-$1" "http://by-file-$2.default.svc.cluster.local:90/")" = 200 ] && echo 1 || echo 0)
   echo $out
 }
-same() { local pair got=; for pair in "${PAIRS[@]}"; do got+="$(verdicts $pair) "; done; [ "$got" = "$1 $1 $1 $1 " ] || { echo "want $1 four times (ours-ours ours-stock stock-ours stock-stock), got $got"; return 1; }; }
+same() { local pair got=; for pair in "${PAIRS[@]}"; do got+="$(verdicts $pair) "; done; [ "$got" = "$1 $1 $1 $1 " ] || { echo "want $1 four times (ours-ours ours-ztunnel ztunnel-ours ztunnel-ztunnel), got $got"; return 1; }; }
 for n in n1 n2; do check "$n: ours with the file alone" lateen proxy replace $n --binary "$OURLOCAL" --drain 1s --wait; done
-for n in n3 n4; do check "$n: the stock with the file alone" lateen proxy replace $n --binary "$STOCKLOCAL" --stock --drain 1s --wait; done
+for n in n3 n4; do check "$n: ztunnel with the file alone" lateen proxy replace $n --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait; done
 check "all is as with a control plane" eventually 15 same 111100
-BY_FILE='.services += [("ours", "stock") as $s | {name: "by-file-\($s)", namespace: "default", hostname: "by-file-\($s).default.svc.cluster.local", vips: ["/10.96.77.\(if $s == "ours" then 1 else 2 end)"], ports: {"90": 8080}}]
+BY_FILE='.services += [("ours", "ztunnel") as $s | {name: "by-file-\($s)", namespace: "default", hostname: "by-file-\($s).default.svc.cluster.local", vips: ["/10.96.77.\(if $s == "ours" then 1 else 2 end)"], ports: {"90": 8080}}]
   | .workloads |= map(if .workloadName | startswith("server-") then .services["default/by-file-\(.workloadName | ltrimstr("server-")).default.svc.cluster.local"] = {"90": 8080} else . end)'
 policy() { jq -nc --arg n "$1" --arg s "$2" --arg a "$3" --argjson r "$4" '{name: $n, namespace: "default", scope: $s, action: $a, rules: $r, dryRun: false}'; }
 document "$BY_FILE"
 ours_again() { [ "$(verdicts ours ours)" = 111111 ]; }
 check "ours reads the file again when it changes" eventually 15 ours_again
-equal "the stock does not" 111100 "$(verdicts stock stock)"
-check "the stock is started again" again
+equal "ztunnel does not" 111100 "$(verdicts ztunnel ztunnel)"
+check "ztunnel is started again" again
 check "a service of the file, by address and by name" eventually 15 same 111111
 said() { # WANT FILTER
   document "$BY_FILE | $2" && again >"$WORK/again" 2>&1 || { cat "$WORK/again"; return 1; }
@@ -57,7 +57,7 @@ check "endpoints that are not healthy" said 111100 '.workloads |= map(if .worklo
 document "$BY_FILE | .sevices = []"
 check_not "a misspelt key: ours says so and is not ready" lateen proxy replace n2 --binary "$OURLOCAL" --drain 1s --wait
 check "and names it" bash -c "grep -q 'sevices' '$RUN/nodes/n2/proxy.log'"
-check_not "nor is the stock" lateen proxy replace n4 --binary "$STOCKLOCAL" --stock --drain 1s --wait
+check_not "nor is ztunnel" lateen proxy replace n4 --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait
 check "those before go on" eventually 15 same 111100
 check "down" lateen down
 
@@ -83,7 +83,7 @@ revoke() {
   ossl ca -gencrl -config "$WORK/ca.cnf" -cert "$ca/ca-cert.pem" -keyfile "$ca/ca-key.pem" -out "$crl.new" && mv "$crl.new" "$crl"
 }
 served() { local pair got=; for pair in "${PAIRS[@]}"; do set -- $pair; got+=$([ "$(call "client-$1" "http://server-$2:8080/")" = 200 ] && echo 1 || echo 0); done; echo $got; }
-# are WANT: who is served, of ours-ours, ours-stock, stock-ours, stock-stock.
+# are WANT: who is served, of ours-ours, ours-ztunnel, ztunnel-ours, ztunnel-ztunnel.
 are() { local got; got=$(served); [ "$got" = "$1" ] || { echo "want $1, got $got"; return 1; }; }
 # refused DESCRIPTION WANT [LIVE [NEW]]: who is served once the list is read: at once by 1.31, as by ours, WANT. 1.30 looks at a list when a
 # tunnel to it is made, and never as a client: LIVE while those it has go on, NEW when they had to be made again.
@@ -98,42 +98,42 @@ keep() { lateen exec "deploy/client-$1" -- lateen-load run --url "http://server-
 KEPT=(); for pair in "${PAIRS[@]}"; do keep $pair & KEPT+=($!); done
 sleep 2
 check "the client's certificate behind ours is revoked" revoke n1:client
-refused "it is refused by both, and the one behind the stock is not" 0011 0111
+refused "it is refused by both, and the one behind ztunnel is not" 0011 0111
 wait "${KEPT[@]}"
-for s in ours stock; do
+for s in ours ztunnel; do
   what="what it had open to $s was cut ($(jq -c .counts "$WORK/keep-ours-$s"))"
-  if [ "$s $RELEASE" = "stock 1.30" ]; then check_not "1.30: $what" jq -e '.counts.failed > 0' "$WORK/keep-ours-$s"; else check "$what" jq -e '.counts.ok > 5 and .counts.failed > 5' "$WORK/keep-ours-$s"; fi
-  check "what the other had open was not ($(jq -c .counts "$WORK/keep-stock-$s"))" jq -e '.counts.failed == 0' "$WORK/keep-stock-$s"
+  if [ "$s $RELEASE" = "ztunnel 1.30" ]; then check_not "1.30: $what" jq -e '.counts.failed > 0' "$WORK/keep-ours-$s"; else check "$what" jq -e '.counts.ok > 5 and .counts.failed > 5' "$WORK/keep-ours-$s"; fi
+  check "what the other had open was not ($(jq -c .counts "$WORK/keep-ztunnel-$s"))" jq -e '.counts.failed == 0' "$WORK/keep-ztunnel-$s"
 done
 refused "it is refused by both still" 0011 0111 0011
 check "the other's instead" revoke n3:client
 refused "is refused by both" 1100 1101 1100
-check "the certificate of the server behind the stock" revoke n4:server
+check "the certificate of the server behind ztunnel" revoke n4:server
 refused "both clients refuse it" 1010 1011
 check "the certificate of ours" revoke n2:server
 refused "both clients refuse that" 0101 0111
 check "both clients'" revoke n1:client n3:client
 refused "nobody is served" 0000 0101 0000
 : >"$crl"
-check "emptied: ours stays with the list that it had, the stock forgets it" eventually 20 are 0101
+check "emptied: ours stays with the list that it had, ztunnel forgets it" eventually 20 are 0101
 check "a list of nothing" revoke
 check "takes all back at both" eventually 20 are 1111
 check "the client's once more" revoke n1:client
 refused "refused" 0011 0111 0011
 mv "$crl" "$crl.away"
 check "without the file: what both had read stays" are 0011
-check "the stock starts without it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
+check "ztunnel starts without it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
 check "and serves the revoked until it comes" eventually 15 are 0111
 check_not "ours does not start" lateen proxy replace n2 --drain 1s --wait
 check "and says why" grep -q "CRL_PATH=.*mount the revocation lists there, or unset it" "$RUN/nodes/n2/proxy.log"
 check "the one before goes on, and refuses the revoked" are 0111
 mv "$crl.away" "$crl"
-refused "the file comes: the stock refuses, too" 0011 0111 0011
+refused "the file comes: ztunnel refuses, too" 0011 0111 0011
 check "ours starts" lateen proxy replace n2 --drain 1s --wait
 check "and refuses the revoked from its first connection" are 0011
 echo "no list" >"$crl.new" && mv "$crl.new" "$crl"
 check "a file that holds no list changes nothing at either" are 0011
-check "the stock starts with it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
+check "ztunnel starts with it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
 check "and serves the revoked" eventually 15 are 0111
 check_not "ours does not start" lateen proxy replace n2 --drain 1s --wait
 check "and the one before refuses the revoked" are 0111

@@ -1,10 +1,10 @@
 # What the scripts of this folder share, on top of what acceptance scripts share: a mesh in which each of the two node
 # proxies is there as a client and as a server, so that every check can be made for all four pairs of them.
-# ZTUNNEL names a stock ztunnel, which you build from its own sources. Source this file. shellcheck shell=bash
+# ZTUNNEL names an unmodified ztunnel, which you build from its own sources. Source this file. shellcheck shell=bash
 ZTUNNEL=${ZTUNNEL:-}
 MESH=${MESH:-int-$(basename "$0" .sh)-$$}
 if [ ! -x "$ZTUNNEL" ]; then
-  echo "not ok - set ZTUNNEL to the path of a stock ztunnel binary: make interop ZTUNNEL=/path/to/ztunnel"
+  echo "not ok - set ZTUNNEL to the path of an unmodified ztunnel binary: make interop ZTUNNEL=/path/to/ztunnel"
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
@@ -12,8 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
 SCRIPT=$(basename "$0" .sh)
 source "$(dirname "${BASH_SOURCE[0]}")/release.sh"
 OURS=$ROOT/bin/lateen-proxy
-# In names and variables "ours" is lateen-proxy and "stock" the ztunnel. Clients and servers have a node each.
-PAIRS=("ours ours" "ours stock" "stock ours" "stock stock")
+# In names and variables "ours" is lateen-proxy and "ztunnel" the ztunnel. Clients and servers have a node each.
+PAIRS=("ours ours" "ours ztunnel" "ztunnel ours" "ztunnel ztunnel")
 
 # with FILE VARIABLE=VALUE... -- COMMAND...: a program that runs another with more in its environment.
 with() {
@@ -23,9 +23,9 @@ with() {
   echo "$file"
 }
 
-# mixed FLAGS...: n1 and n2 run lateen-proxy, n3 and n4 the stock; client-* on n1 and n3, server-* on n2 and n4. All clients
+# mixed FLAGS...: n1 and n2 run lateen-proxy, n3 and n4 ztunnel; client-* on n1 and n3, server-* on n2 and n4. All clients
 # have one identity, and so have all servers; stranger-* are in another namespace.
-declare -A NODE=([client-ours]=n1 [server-ours]=n2 [client-stock]=n3 [server-stock]=n4 [stranger-ours]=n1 [stranger-stock]=n3)
+declare -A NODE=([client-ours]=n1 [server-ours]=n2 [client-ztunnel]=n3 [server-ztunnel]=n4 [stranger-ours]=n1 [stranger-ztunnel]=n3)
 mixed() { lateen up --nodes 4 --node-proxy "n3=$ZTUNNEL" --node-proxy "n4=$ZTUNNEL" "$@"; }
 
 account() { printf -- '---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: %s, namespace: %s}\n' "$1" "$2"; }
@@ -55,7 +55,7 @@ people() { # the pods of a mixed mesh; $1 is where servers listen
   local any=${1:-0.0.0.0} side
   printf 'apiVersion: v1\nkind: Namespace\nmetadata: {name: foreign, labels: {istio.io/dataplane-mode: ambient}}\n'
   account client default; account server default; account stranger foreign
-  for side in ours stock; do
+  for side in ours ztunnel; do
     deployment "client-$side" default client "${NODE[client-$side]}" "kind: client" '[sleep, infinity]' "${ANNOTATIONS:-}"
     deployment "stranger-$side" foreign stranger "${NODE[stranger-$side]}" "kind: stranger" '[sleep, infinity]' "${ANNOTATIONS:-}"
     deployment "server-$side" default server "${NODE[server-$side]}" "kind: server" \
@@ -65,13 +65,13 @@ people() { # the pods of a mixed mesh; $1 is where servers listen
 }
 # begin: the mixed mesh, its pods enrolled and known to every proxy.
 begin() { # FLAGS...
-  check "up: lateen-proxy on two nodes, the stock on two" mixed "$@"
+  check "up: lateen-proxy on two nodes, ztunnel on two" mixed "$@"
   check "clients and servers behind each" lateen apply -f - < <(people)
   check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
   check "captured and known to every proxy" lateen wait
   check "servers answer" eventually 20 answering
 }
-answering() { local c s; for c in ours stock; do for s in ours stock; do [ "$(call "client-$c" "http://server-$s:8080/")" = 200 ] || return 1; done; done; }
+answering() { local c s; for c in ours ztunnel; do for s in ours ztunnel; do [ "$(call "client-$c" "http://server-$s:8080/")" = 200 ] || return 1; done; done; }
 
 pod_json() { lateen get pods -A -o json | jq -c --arg p "$1" '[.items[] | select(.metadata.name | startswith($p))][0]'; }
 ip_of() { pod_json "$1" | jq -r .status.podIP; }

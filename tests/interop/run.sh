@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the scripts of this folder (all, or those named) against the stock ztunnel that ZTUNNEL names, and adds up.
+# Runs the scripts of this folder (all, or those named) against the unmodified ztunnel that ZTUNNEL names, and adds up.
 set -uo pipefail
 cd "$(dirname "$0")"
 passed=0 failed=0 skipped=0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The scripts of tests/accept and tests/faults that sides.txt lists (all, or those named), each with a stock ztunnel on the node of
-# its client and again on that of its server. What a stock does otherwise is listed there with its reason: any other check that
+# The scripts of tests/accept and tests/faults that sides.txt lists (all, or those named), each with an unmodified ztunnel on the node of
+# its client and again on that of its server. What ztunnel does otherwise is listed there with its reason: any other check that
 # fails is a failure, and so is a listed one that fails no more, or one that was not made. LANES (2) of them run at a time.
 set -uo pipefail
 cd "$(dirname "$0")"
 ROOT=$(cd ../.. && pwd)
 if [ ! -x "${ZTUNNEL:-}" ]; then
-  echo "not ok - set ZTUNNEL to the path of a stock ztunnel binary: make interop-sides ZTUNNEL=/path/to/ztunnel"
+  echo "not ok - set ZTUNNEL to the path of an unmodified ztunnel binary: make interop-sides ZTUNNEL=/path/to/ztunnel"
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
@@ -49,11 +49,11 @@ unfinished() {
 
 one() { # SCRIPT SIDE NODE
   local began=$SECONDS out=$RESULTS/out.$2.${1//\//.} code counts passed skipped failed=0 line how name met
-  STOCK_NODES=$3 timeout -k 10 "${SCRIPT_SECONDS:-400}" bash "$ROOT/tests/$1.sh" >"$out" 2>&1 </dev/null
+  ZTUNNEL_NODES=$3 timeout -k 10 "${SCRIPT_SECONDS:-400}" bash "$ROOT/tests/$1.sh" >"$out" 2>&1 </dev/null
   code=$?
   counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out" | tail -1)
   {
-    echo "== $1, a stock behind the $2"
+    echo "== $1, ztunnel behind the $2"
     read -r passed _ _ _ skipped _ <<<"${counts:-0 passed, 0 failed, 0 skipped}"
     if [ -z "$counts" ]; then
       tail -30 "$out"

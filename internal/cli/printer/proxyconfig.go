@@ -84,7 +84,7 @@ type ProxyConnection struct {
 	Peer        string `json:"peer,omitempty"`
 	State       string `json:"state,omitempty"`
 	AllowedBy   string `json:"allowedBy,omitempty"`
-	// AgeSeconds is nil if the proxy does not tell, as a stock ztunnel.
+	// AgeSeconds is nil if the proxy does not tell, as an unmodified ztunnel.
 	AgeSeconds *float64 `json:"ageSeconds,omitempty"`
 }
 

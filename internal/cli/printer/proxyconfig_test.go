@@ -26,7 +26,7 @@ func TestTablesOfAProxyFitTheTerminal(t *testing.T) {
 				"certificates": v.Certificates(&b, []ProxyCertificate{{Identity: "spiffe://" + long, State: "Unavailable: " + long, Serial: strings.Repeat("AB", 16), ValidFrom: at, ValidUntil: at.Add(time.Hour),
 					Roots: []ProxyRoot{{Subject: long, Serial: long, ValidUntil: at}, {Subject: long, Serial: long, ValidUntil: at}}}}),
 				"connections": v.Connections(&b, []ProxyConnection{{Namespace: long, Pod: long, Direction: "outbound", Source: "[fd00:10:244:1::2]:65535", Destination: "[fd00:10:244:1::2]:65535",
-					Actual: "[fd00:10:244:1::2]:65535", Protocol: "HBONE", Peer: long, State: "established", AllowedBy: long, AgeSeconds: &age}, {Pod: "of a stock ztunnel"}}),
+					Actual: "[fd00:10:244:1::2]:65535", Protocol: "HBONE", Peer: long, State: "established", AllowedBy: long, AgeSeconds: &age}, {Pod: "of an unmodified ztunnel"}}),
 			} {
 				if err != nil {
 					t.Errorf("%s: %v", name, err)

@@ -78,7 +78,7 @@ func (e *Engine) isolate(nodeNames []string) error {
 	if err := e.dir.lay(nodeNames); err != nil {
 		return err
 	}
-	// By a path that every user can follow, wherever the programs are.
+	// The programs are mounted at a path that every user can traverse, wherever they are.
 	if err := unix.Mount(e.opts.BinDir, e.dir.bin(), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show the mesh's programs: %w", err)
 	}
@@ -93,7 +93,7 @@ func (e *Engine) isolate(nodeNames []string) error {
 }
 
 // nameResolvers lets the node proxies ask the mesh's resolver for names that the mesh does not have, in place of the
-// machine's, which a pod could not reach. A stock proxy knows one path only. path is where their configuration is written.
+// machine's, which a pod could not reach. An unmodified ztunnel knows one path only. path is where their configuration is written.
 func nameResolvers(path string, families []*fabric.Family) error {
 	const fixed = "/etc/resolv.conf"
 	var list []byte
@@ -104,7 +104,7 @@ func nameResolvers(path string, families []*fabric.Family) error {
 		return err
 	}
 	if _, err := os.Stat(fixed); err != nil {
-		return nil // what the machine lacks cannot be covered, and nothing is added to it
+		return nil // a path that the machine lacks cannot be mounted over, and the machine is not changed
 	}
 	if err := unix.Mount(path, fixed, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show the mesh's resolver: %w", err)

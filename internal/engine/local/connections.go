@@ -19,7 +19,7 @@ func (l nodeList) serveConnections(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	if n.program().stock {
+	if n.program().ztunnel {
 		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "the node proxy of " + n.name + " is not Lateen's own and does not tell of its connections",
 			Fix: "see its log with `lateen logs proxy/" + n.name + "`"})
 		return

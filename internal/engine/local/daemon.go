@@ -30,8 +30,8 @@ type daemon struct {
 	program   program
 	process   *proc.Process
 	current   *launched               // the same with its output
-	beside    map[*launched]bool      // processes that are coming or going beside it
-	draining  map[*launched]drainTime // those of them that were replaced
+	beside    map[*launched]bool      // processes that are starting or ending beside the current one
+	draining  map[*launched]drainTime // the processes of beside that were replaced
 	replacing bool
 	replaced  chan struct{} // something is in it when current is another process than before
 	moved     chan struct{} // see moves
@@ -48,7 +48,7 @@ const (
 	daemonBackoffMax = 5 * time.Second
 	// A daemon that ran this long was well; what ended it is news.
 	daemonLasts = 10 * time.Second
-	// When the mesh ends its pods end first, so that nothing is left to drain.
+	// The time is short, because pods end before the daemons of the mesh and leave nothing to drain.
 	stopTimeout = 2 * time.Second
 )
 
@@ -98,7 +98,7 @@ type launched struct {
 	output  *logfile.Pipe
 }
 
-// once runs the daemon to its end and says how it ended. A process that another one has replaced meanwhile may end.
+// once runs the daemon to its end and returns how it ended. The end of a process that was replaced does not count.
 func (d *daemon) once() (string, error) {
 	d.mu.Lock()
 	current, what := d.current, d.program
@@ -110,7 +110,7 @@ func (d *daemon) once() (string, error) {
 		}
 	}
 	for {
-		// One that drains may take hours; what counts is the one in its place.
+		// A draining process may take hours; only the end of its replacement counts.
 		select {
 		case <-current.Done():
 		case <-d.replaced:

@@ -82,15 +82,15 @@ func (d *daemons) start(ctx context.Context, events *eventWriter) error {
 	for _, n := range d.state.nodes {
 		path, args := filepath.Join(d.dir.bin(), proxyBinary), []string{"node"}
 		other := d.opts.NodeProxy[n.name]
-		stock := other != "" && filepath.Base(other) != proxyBinary // another build of Lateen's keeps its name
+		ztunnel := other != "" && filepath.Base(other) != proxyBinary // another build of Lateen's keeps its name
 		if other != "" {
 			path = other
 		}
-		if stock {
+		if ztunnel {
 			args = nil
 		}
 		n.proxy = newDaemon(d.log, d.reaper, "proxy of "+n.name, path, args, d.proxyEnv(n, "https://"+xds), n.NetNS, filepath.Join(d.dir.node(n.name), "proxy.log"))
-		n.proxy.program.stock = stock
+		n.proxy.program.ztunnel = ztunnel
 		go n.proxy.run()
 	}
 	for _, n := range d.state.nodes {
@@ -130,7 +130,7 @@ func (d *daemons) proxyEnv(n *node, control string) []string {
 		"CLUSTER_ID=Kubernetes",
 		"IPV6_ENABLED="+strconv.FormatBool(slices.Contains(d.families, fabric.IPv6)),
 		"LATEEN_RESOLV_CONF="+d.dir.resolvers(),
-		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // who starts a mesh may want to hear more
+		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // the user of the mesh may set another level
 	)
 	if d.opts.Workers > 0 {
 		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(d.opts.Workers))

@@ -39,7 +39,7 @@ func (u *userObjects) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 		for _, p := range problems {
 			res.Problems = append(res.Problems, problemOf(p))
 		}
-		for _, o := range slices.Backward(objects) { // what was made last goes first
+		for _, o := range slices.Backward(objects) { // objects are deleted in the reverse order
 			if o.Bare && r.Namespace != "" {
 				o.Key.Namespace = r.Namespace
 			}

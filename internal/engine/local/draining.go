@@ -61,7 +61,7 @@ func established(proc string, pid int, views []int) int {
 		for _, table := range []string{"tcp", "tcp6"} {
 			rows, err := os.ReadFile(fmt.Sprintf("%s/%d/net/%s", proc, view, table))
 			if err != nil {
-				continue // that pod has ended, or there is no IPv6
+				continue // the pod has ended, or the machine has no IPv6
 			}
 			for row := range strings.Lines(string(rows)) {
 				const state, inode, open = 3, 9, "01"

@@ -104,7 +104,7 @@ type Engine struct {
 }
 
 func newEngine(o Options) (*Engine, error) {
-	// Before /proc is replaced.
+	// The host's view is taken before /proc is replaced.
 	host, err := newHostView()
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (u *userObjects) list(kind string) ([]api.Object, error) {
 				return nil, err
 			}
 		}
-		for _, o := range u.state.store.list("Pod") { // those that could not be made yet
+		for _, o := range u.state.store.list("Pod") { // the Pods without a process so far
 			if len(u.state.podsOf(o.Key)) == 0 {
 				p := o.Value.(*corev1.Pod).DeepCopy()
 				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: u.state.complaints[o.Key]}

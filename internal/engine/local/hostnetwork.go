@@ -84,7 +84,7 @@ func (r *reconciler) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, 
 	switch {
 	case !spec.HostNetwork:
 		return ""
-	case n.program().stock:
+	case n.program().ztunnel:
 		return "a pod with hostNetwork could end its proxy, which is not Lateen's own and answers anybody on port 15000 of the node's network"
 	case r.adminOnLoopback:
 		return "a pod with hostNetwork could end its proxy, whose admin pages LATEEN_ADMIN_LOOPBACK opens to the node's network"
@@ -99,7 +99,7 @@ func (r *reconciler) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, 
 				continue
 			}
 			why := fmt.Sprintf("port %d of its network belongs to pod %s/%s", taken.port, other.id.namespace, other.id.name)
-			// Where a Deployment has a pod on every node, an update that adds before it takes away never ends.
+			// A rolling update that adds pods before it removes old ones never ends, if the Deployment has a pod on every node.
 			if owner.Kind == "Deployment" && other.id.owner == owner && other.id.hash != hash && !other.stopping {
 				why += ", an older one of the same Deployment, which is not ended before a new one is ready; set spec.strategy.rollingUpdate to {maxSurge: 0, maxUnavailable: 1}"
 			}

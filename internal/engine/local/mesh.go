@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Where the parts of the mesh answer.
+// Addresses of the parts of the mesh, each in the network namespace named beside it.
 const (
 	controlDebug  = "127.0.0.1:15014" // in the fabric namespace
 	agentHTTP     = "127.0.0.1:15014" // in the node's
-	proxyAdmin    = "127.0.0.1:15000" // in the node's, and a stock proxy's only
+	proxyAdmin    = "127.0.0.1:15000" // in the node's, and ztunnel's only
 	proxyMetrics  = "127.0.0.1:15020"
 	proxyReadyURL = "127.0.0.1:15021"
 )
@@ -29,7 +29,7 @@ const (
 	pollTimeout = 2 * time.Second
 	// rehearsalTimeout bounds a dry run's question: the control plane compiles the whole mesh for it.
 	rehearsalTimeout = 20 * time.Second
-	// So many starts in a row that fail are no accident.
+	// tooManyFailures is the number of failed starts in a row after which a daemon is reported as broken.
 	tooManyFailures = 3
 )
 

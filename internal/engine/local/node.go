@@ -90,7 +90,7 @@ func (l nodeList) ports() []string {
 	return out
 }
 
-// of is the node that a request names in its path.
+// of returns the node that a request names in its path.
 func (l nodeList) of(r *http.Request) (*node, error) {
 	if n := l.named(r.PathValue("node")); n != nil {
 		return n, nil

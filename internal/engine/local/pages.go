@@ -9,13 +9,13 @@ import (
 )
 
 // dialProxy connects to the pages of a node's proxy. Lateen's own has all of them on a socket in the node's directory, which
-// nobody but root reaches: whatever listens on ports of the node may be a pod's. A stock proxy has nothing but those ports.
+// nobody but root reaches: whatever listens on ports of the node may be a pod's. Ztunnel has nothing but those ports.
 func (n *node) dialProxy(port string) dialer {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		what := n.program()
 		if !what.sure {
 			conn, err := n.ownPages(ctx, "", "")
-			if err == nil || !what.stock {
+			if err == nil || !what.ztunnel {
 				return conn, err
 			}
 		}
@@ -36,7 +36,7 @@ func (n *node) ownPages(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", n.admin)
 }
 
-// askProxy gets a page of a node's proxy; port is where a stock one has it.
+// askProxy gets a page of a node's proxy; port is where ztunnel has it.
 func (n *node) askProxy(ctx context.Context, port, path string) ([]byte, error) {
 	return get(ctx, n.dialProxy(port), "http://"+port+path)
 }

@@ -80,7 +80,7 @@ func (a *podAccess) serveExec(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	s := &session{conn: conn, in: br}
-	// Not the request's context: that ends when the connection is taken over.
+	// The request's context is not used, because it ends when the connection is hijacked.
 	exit, err := s.run(context.Background(), p.init, cmd, in)
 	if err != nil {
 		exit.Error = err.Error()

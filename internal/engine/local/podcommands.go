@@ -13,7 +13,7 @@ type podCommands struct {
 
 func newPodCommands(s *state, path string) *podCommands { return &podCommands{state: s, path: path} }
 
-// of is the command of a container of a pod.
+// of returns the command of a container of a pod.
 func (m *podCommands) of(p *pod, c *container) (podinit.Command, error) {
 	m.state.mu.Lock()
 	facts := podspec.Facts{

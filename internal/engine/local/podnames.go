@@ -32,7 +32,7 @@ func (id *podIdentity) shortName() string {
 	if id.spec.Hostname != "" {
 		name = id.spec.Hostname
 	}
-	// As Kubernetes shortens it: what is left must not end as no name does.
+	// The hostname is shortened as on Kubernetes; it must not end with a hyphen or a dot.
 	return strings.TrimRight(name[:min(len(name), maxHostname)], "-.")
 }
 

@@ -8,11 +8,11 @@ import (
 
 // program is what a daemon runs, and where.
 type program struct {
-	path  string
-	args  []string // behind the program's name
-	netns string   // empty: the fabric's
-	stock bool     // a node proxy that is not Lateen's own
-	sure  bool     // it is known to have no socket for its pages; one given at start may be Lateen's own under another name
+	path    string
+	args    []string // behind the program's name
+	netns   string   // empty: the fabric's
+	ztunnel bool     // the program is an unmodified ztunnel, not Lateen's own proxy
+	sure    bool     // it is known to have no socket for its pages; one given at start may be Lateen's own under another name
 }
 
 func (d *daemon) running() program {
@@ -30,13 +30,13 @@ func (n *node) program() program {
 }
 
 // successor is the program that replaces the node's proxy: binary is empty for the same again.
-func (n *node) successor(binary string, stock bool) program {
+func (n *node) successor(binary string, ztunnel bool) program {
 	next := n.program()
 	if binary == "" {
 		return next
 	}
-	next.path, next.stock, next.sure, next.args = binary, stock, stock, []string{"node"}
-	if stock {
+	next.path, next.ztunnel, next.sure, next.args = binary, ztunnel, ztunnel, []string{"node"}
+	if ztunnel {
 		next.args = nil
 	}
 	return next
@@ -54,7 +54,7 @@ func (d *daemon) occupied(netns string) bool {
 	return false
 }
 
-// answers waits until a stock says on its port that it is ready; it has no other way.
+// answers waits until ztunnel says on its port that it is ready; it has no other way.
 func (p program) answers(ctx context.Context, l *launched, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {

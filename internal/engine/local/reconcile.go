@@ -56,7 +56,7 @@ type reconciler struct {
 	waypoints       *waypoints // nil: no Gateway is deployed
 
 	users identities
-	seen  published // what the world was last told
+	seen  published // the state that was last published
 }
 
 func newReconciler(s *state, feed *agentFeed, pods *lifecycle, dns *names.Server, families []*fabric.Family, dir runDir, adminOnLoopback bool,

@@ -34,7 +34,7 @@ func (d *daemon) replace(ctx context.Context, what program, env []string, patien
 	if err != nil {
 		return nil, nil, err
 	}
-	if what.stock {
+	if what.ztunnel {
 		err = what.answers(ctx, next, patience)
 	} else {
 		err = awaitReady(ctx, next, reports, patience)
@@ -79,7 +79,7 @@ func awaitReady(ctx context.Context, next *launched, reports *notifySocket, pati
 	case <-timer.C:
 		said := reports.lastStatus()
 		if said == "" {
-			said = "it said nothing; is it a node proxy of Lateen? (a stock ztunnel takes --stock)"
+			said = "it said nothing; is it a node proxy of Lateen? (an unmodified ztunnel takes --stock)"
 		}
 		return fmt.Errorf("the new process was not ready after %s: %s", patience, said)
 	case <-ctx.Done():

@@ -45,7 +45,7 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if in.Stock && in.Binary == "" {
-		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use a stock node proxy: no executable is named", Fix: "name it with --binary"})
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use an unmodified ztunnel: no executable is named", Fix: "name it with --binary"})
 		return
 	}
 	limit := time.Duration(in.DrainSeconds * float64(time.Second))
@@ -55,7 +55,7 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var env []string
-	if what.stock { // it hears of its drain at its start and never again
+	if what.ztunnel { // it hears of its drain at its start and never again
 		env = []string{fmt.Sprintf("CONNECTION_TERMINATION_DEADLINE=%dms", limit.Milliseconds())}
 	}
 	enc := json.NewEncoder(w)
@@ -80,7 +80,7 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	say(api.Event{Phase: "drain", State: api.EventStarted, Message: n.name + ": the one before stops accepting"})
 	open := "its connections"
-	if old.program.stock {
+	if old.program.ztunnel {
 		_ = old.Signal(syscall.SIGTERM)
 	} else {
 		// The pages on the socket are the old process's until it drains. Without an answer the plain way still works, with its
@@ -107,10 +107,10 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 	say(api.Event{Phase: "drain", State: api.EventDone, Message: fmt.Sprintf("%s: the one before stopped accepting; %s may go on there for up to %s", n.name, open, limit)})
 }
 
-// place finds a network for a successor. Two of Lateen's own share their ports. Where one of the two is a stock, whose ports for
+// place finds a network for a successor. Two of Lateen's own share their ports. Where one of the two is ztunnel, whose ports for
 // pages nobody else can have, they take turns: the node's network, and a room beside it.
 func (p *replacer) place(n *node, now, next program) (program, error) {
-	if !now.stock && !next.stock {
+	if !now.ztunnel && !next.ztunnel {
 		return next, nil
 	}
 	next.netns = n.NetNS
@@ -120,8 +120,8 @@ func (p *replacer) place(n *node, now, next program) (program, error) {
 			return next, fmt.Errorf("make a network beside that of %s: %w", n.name, err)
 		}
 	}
-	if next.stock && next.netns == n.NetNS && p.state.hostsPods(n) {
-		return next, errors.New("the turn of a stock is in the node's own network, where a pod with hostNetwork could end it: take such pods off the node, or replace it by Lateen's own first")
+	if next.ztunnel && next.netns == n.NetNS && p.state.hostsPods(n) {
+		return next, errors.New("the turn of ztunnel is in the node's own network, where a pod with hostNetwork could end it: take such pods off the node, or replace it by Lateen's own first")
 	}
 	if n.proxy.occupied(next.netns) {
 		return next, errors.New("an earlier process still drains where the new one would go: wait until it has ended, or give it less time with --drain")

@@ -245,7 +245,7 @@ func (n *node) reportProxy() *corev1.Pod {
 		ready = corev1.ConditionTrue
 	}
 	image := "lateen/proxy"
-	if n.program().stock {
+	if n.program().ztunnel {
 		image = "ztunnel"
 	}
 	return &corev1.Pod{

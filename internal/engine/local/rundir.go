@@ -75,7 +75,7 @@ func (r record) alive() bool {
 // has the file open, however that ends, so that it is what tells a running mesh from the remains of one.
 func (d runDir) lock() (*os.File, error) {
 	for {
-		// With the parent, which goes with the last mesh in it.
+		// The parent is made as well, since it is removed with the last mesh in it.
 		if err := os.MkdirAll(string(d), 0o755); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {

@@ -82,7 +82,7 @@ func Start(ctx context.Context, o Options, progress func(api.Event)) (*Handle, e
 		<-e.ended
 		e.release()
 		if errors.Is(err, context.Canceled) {
-			err = errors.Join(err, dir.remove()) // who gave up asks for no logs
+			err = errors.Join(err, dir.remove()) // a cancelled start needs no logs
 		}
 		return nil, err
 	}

@@ -24,8 +24,8 @@ import (
 // stored is one object of the user's, as it is now.
 type stored struct {
 	files.Object
-	live    merge.Object // what it is, with what the engine added
-	applied merge.Object // what the last manifest said; nil if it never came from one
+	live    merge.Object // the object in force, with the engine's additions
+	applied merge.Object // the object in the last manifest; nil if it never came from one
 	dir     string       // directory of that manifest
 	uid     string
 	created time.Time
@@ -69,7 +69,7 @@ func (s *store) find(k api.Key) *stored {
 	return nil
 }
 
-// only looks up an object that is to be changed. It is nil if there is none, and an error if the key may mean objects of two groups.
+// only returns the object of a key that is to be changed, or nil. It fails if the key can mean objects of two groups.
 func (s *store) only(k api.Key) (*stored, error) {
 	o := s.find(k)
 	for _, group := range api.SharedKind(k.Kind) {

@@ -281,7 +281,7 @@ func (b *LocalBench) metrics(ctx context.Context) ([][]byte, error) {
 	return pages, nil
 }
 
-// Handshakes implements Handshaker. A stock ztunnel does not count them.
+// Handshakes implements Handshaker. An unmodified ztunnel does not count them.
 func (b *LocalBench) Handshakes(ctx context.Context) (uint64, bool, error) {
 	if b.plane.about.Kind != results.KindLateen {
 		return 0, false, nil

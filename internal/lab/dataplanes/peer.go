@@ -36,7 +36,7 @@ var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, env
 // lateenProxy is the name of Lateen's own node proxy.
 const lateenProxy = "lateen-proxy"
 
-// ztunnelOne is a stock ztunnel of one worker thread; of itself it has two.
+// ztunnelOne is an unmodified ztunnel of one worker thread; of itself it has two.
 const ztunnelOne = results.KindZtunnel + "-one"
 
 // Further names of pairs of Envoys, which are of kind envoy.

@@ -86,7 +86,7 @@ func tap(name string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make device %s: %w", name, err), unix.Close(fd))
 	}
-	// Only a file that does not block when it is wrapped is waited for without a thread.
+	// The descriptor must be non-blocking before os.NewFile: only then does a read wait without a thread.
 	return os.NewFile(uintptr(fd), name), nil
 }
 
@@ -120,7 +120,7 @@ func direction(from, to *os.File, d time.Duration) {
 func deliver(queue <-chan frame, to *os.File) {
 	// The thread is not given back: its timers differ from those of others.
 	runtime.LockOSThread()
-	// Without it the kernel would let the thread sleep 50 µs longer; that it does is no reason to stop.
+	// The kernel's default slack lets the thread sleep 50 µs longer. An error is ignored, since the delay is then only less exact.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for f := range queue {
 		sleepUntil(f.due)

@@ -215,7 +215,7 @@ func setUpPod(n Node, ips []netip.Addr) error {
 	err := setSysctls(
 		"net/ipv6/conf/eth0/disable_ipv6", onOff(!n.has(IPv6)), // loopback keeps ::1, which some programs bind
 		"net/ipv4/tcp_congestion_control", "cubic",
-		"net/ipv4/ip_unprivileged_port_start", "0", // as Kubernetes does: no capability is needed for port 80
+		"net/ipv4/ip_unprivileged_port_start", "0", // port 80 needs no capability, as on Kubernetes
 	)
 	if err == nil {
 		err = quiet(n.has(IPv6), "eth0")

@@ -9,9 +9,9 @@ import (
 // Family is the address plan of one IP family. It is the same in every local mesh; each mesh has a network of its own, so
 // that they never meet.
 type Family struct {
-	Name        string       // as Kubernetes writes it
-	FabricIP    netip.Addr   // the fabric namespace: control plane
-	FabricCIDR  netip.Prefix // the nodes'
+	Name        string       // the family's name in Kubernetes objects
+	FabricIP    netip.Addr   // address of the control plane, in the fabric namespace
+	FabricCIDR  netip.Prefix // range of the nodes' addresses
 	PodsCIDR    netip.Prefix
 	ServiceCIDR netip.Prefix
 	DNSIP       netip.Addr

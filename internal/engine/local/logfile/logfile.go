@@ -227,7 +227,7 @@ func Open(path string) (current, before *os.File, err error) {
 	if err != nil {
 		return current, nil, nil
 	}
-	// If it went on in a new file in between, the two are the same.
+	// The two files are the same if the log was rotated in between.
 	a, errA := current.Stat()
 	b, errB := before.Stat()
 	if errA == nil && errB == nil && os.SameFile(a, b) {

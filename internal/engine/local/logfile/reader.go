@@ -42,7 +42,7 @@ func (l *File) Time(position int64) time.Time {
 	return l.times.of(position)
 }
 
-// since is the position where the first write at or after a time began, or the end of the log.
+// since returns the position of the first write at or after a time, or the end of the log.
 func (l *File) since(when time.Time) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,16 +74,16 @@ func (l *File) Reader() (*Reader, error) {
 // Close closes the file that is read.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// At is the position of the next byte.
+// At returns the position of the next byte.
 func (r *Reader) At() int64 { return r.at }
 
-// Between reads nothing but what is between two positions; -1 as the second is no end.
+// Between limits the reader to the bytes between two positions; a second position of -1 means no end.
 func (r *Reader) Between(from, to int64) error {
 	r.to = to
 	return r.seek(from)
 }
 
-// Since goes on to the first line that begins at or after a time, unless the reader is further already.
+// Since moves the reader to the first line that begins at or after a time, unless it is further already.
 func (r *Reader) Since(when time.Time) error {
 	at := r.log.since(when)
 	if at <= r.at {
@@ -166,7 +166,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 			r.at += int64(n)
 			return n, err
 		}
-		// In this order: what is written before the log goes on in the next file is in this one.
+		// The cases are in this order, because bytes that were written before the rotation are in this file.
 		switch {
 		case r.closed:
 			if err := r.seek(r.at); err != nil {

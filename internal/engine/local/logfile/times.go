@@ -55,7 +55,7 @@ func (t *times) forget(before int64) {
 	t.marks = slices.Delete(t.marks, 0, i)
 }
 
-// of is when the byte at a position was written, as far as is known; zero if nothing is.
+// of returns the time at which the byte at a position was written; zero if no mark is known.
 func (t *times) of(at int64) time.Time {
 	i, found := slices.BinarySearchFunc(t.marks, at, func(m mark, at int64) int { return int(min(max(m.at-at, -1), 1)) })
 	if !found && i > 0 {
@@ -67,7 +67,7 @@ func (t *times) of(at int64) time.Time {
 	return time.Unix(0, t.marks[i].nanos)
 }
 
-// from is the position where the first write at or after a time began; false if there was none.
+// from returns the position of the first write at or after a time; false if there was none.
 func (t *times) from(when time.Time) (int64, bool) {
 	i, _ := slices.BinarySearchFunc(t.marks, when.UnixNano(), func(m mark, nanos int64) int { return int(min(max(m.nanos-nanos, -1), 1)) })
 	if i == len(t.marks) {

@@ -39,7 +39,7 @@ var (
 	family6 = family{table: nftables.TableFamilyIPv6, nat: unix.NFPROTO_IPV6, address: nftables.TypeIP6Addr, length: 16, protocol: 6, source: 8, dest: 24, refusal: 4}
 )
 
-// after is the register that follows n addresses and further words of 4 bytes.
+// after returns the register that follows so many addresses and so many words of 4 bytes.
 func (f family) after(addresses, words uint32) uint32 {
 	return reg1 + addresses*f.length/4 + words
 }
@@ -75,7 +75,7 @@ func Apply(ns string, p Plan, families ...Config) error {
 	for _, c := range families {
 		f := c.family()
 		t := &nftables.Table{Name: tableName, Family: f.table}
-		conn.AddTable(t) // so that deleting it cannot fail
+		conn.AddTable(t) // the table is added first, so that its deletion cannot fail
 		conn.DelTable(t)
 		conn.AddTable(t)
 		if err := addTranslation(conn, t, f, p); err != nil {

@@ -77,7 +77,7 @@ func parseIPv6(ip []byte) (src, dst netip.Addr, tcp []byte, ok bool) {
 	}
 	next, from, total := ip[6], header, header+int(binary.BigEndian.Uint16(ip[4:]))
 	if total == header {
-		total = len(ip) // as above
+		total = len(ip) // a segment over 64 KiB, as in IPv4
 	}
 	if next == hopByHop {
 		if len(ip) < header+8 {
