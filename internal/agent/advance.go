@@ -96,7 +96,7 @@ func (a *Agent) advanceAll(now time.Time) {
 			waiting = 0
 		}
 	}
-	// Who had no turn so far has one in the next round, before those that took all turns of this one.
+	// A pod that had no turn so far gets one in the next round, before the pods that took all turns of this one.
 	close(over)
 	a.remember()
 }
@@ -154,7 +154,7 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 			}
 		}
 	}
-	// Those that are to be captured wait for what this leads to, and the pods that this round waits for may take long.
+	// The call comes before the wait: pods that are to be captured need its result, and the pods of this round may take long.
 	a.tellProbed()
 	return awaited
 }

@@ -150,9 +150,9 @@ type Agent struct {
 
 	pods    map[string]*pod
 	learned time.Time // when the first snapshot came
-	kept    memory    // what the state file says
+	kept    memory    // content of the state file
 	waiting []*waiter
-	probed  bool // which addresses are probed may have changed
+	probed  bool // the set of probed addresses may have changed
 
 	rounds    int // of the loop
 	finished  finished
@@ -186,7 +186,7 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	if opts.Probes == nil {
 		opts.Probes = noProbes{}
 	}
-	kept, err := recall(opts.StateFile)
+	kept, err := readMemory(opts.StateFile)
 	if err != nil {
 		opts.Log.Warn("what an earlier agent noted is lost; connections from before enrolment count from now", "err", err)
 	}
@@ -287,7 +287,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		}
 	}
 	if a.learned.IsZero() {
-		// That nothing is probed is to be told, too: an earlier agent may have known otherwise.
+		// An empty set of probed addresses is reported as well, since an earlier agent may have reported another set.
 		a.learned, a.probed = now, true
 	}
 	a.advanceAll(now)
@@ -314,7 +314,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		// The old namespace, and all in it, is history.
 		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
 		a.capturer.networks.abandon(p)
-		// What is kept of it would keep that namespace alive for as long as the pod.
+		// The stored listeners would keep that namespace alive for as long as the pod.
 		a.listenerStore.Forget(p.UID)
 		p.anew(now)
 	}
@@ -325,7 +325,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		}
 	}
 	if object.Terminating && !p.Terminating && p.state != Plain {
-		// Before its network goes: peers are to leave its tunnels while they still can.
+		// The proxy is told before the pod's network goes, so that peers can still leave its tunnels.
 		a.listenerStore.Terminating(p.UID)
 	}
 	if object.Ended && !p.Ended {
@@ -337,7 +337,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	if object.Version != p.Version {
 		p.writes.changed()
 	}
-	// What says nothing new is not read again.
+	// Unchanged annotations are not parsed again.
 	read := p.read && object.Cgroup == p.Cgroup && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
 	p.Pod, p.want, p.read = object, want, true
 	if !read {

@@ -106,6 +106,6 @@ func (p *pod) isProbed() bool {
 	case p.want && (p.state == Pending || p.state == Releasing):
 		return true
 	}
-	// What an earlier agent captured may not have been looked at yet.
+	// A pod that an earlier agent captured may not have been observed yet.
 	return !p.observed && p.Annotations[wellknown.Redirection] == string(source.Enabled)
 }

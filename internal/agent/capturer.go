@@ -203,7 +203,7 @@ func (c *capturer) capture(p *pod, now time.Time) {
 	tracked := c.track(p, before)
 	if c.leaving.Load() {
 		c.uncaptured(p, tracked)
-		// Who waits for the pods to be released may have waited long enough.
+		// The caller that waits for the release may have waited long enough.
 		p.reason = leaves
 		return
 	}
@@ -339,7 +339,7 @@ func (c *capturer) expose(p *pod) {
 
 func (c *capturer) failed(p *pod, step string, err error, now time.Time) {
 	if !p.want && p.state == Plain {
-		// Nobody waits for it; it only cannot be looked at yet.
+		// The pod is not to be captured, so nobody waits for it; its namespace just cannot be observed yet.
 		p.fail("", now)
 		return
 	}

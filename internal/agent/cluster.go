@@ -111,7 +111,7 @@ func (s *settings) onKubernetes(given map[string]bool) error {
 	in := func(value *string, name string) { *value = cmp.Or(*value, filepath.Join(k.runDir, name)) }
 	// The proxy is given this folder alone: it reads everybody's bytes, and the agent's token and sockets for others are none of its business.
 	in(&s.zdsSocket, filepath.Join(proxyDir, "zds.sock"))
-	in(&s.keeperSocket, filepath.Join(proxyDir, "keeper.sock"))
+	in(&s.storeSocket, filepath.Join(proxyDir, "keeper.sock"))
 	in(&s.statusSocket, "agent.sock")
 	if !given["http"] {
 		s.http = ":15014"
@@ -194,7 +194,7 @@ func newCluster(s settings, metrics *Metrics, log *slog.Logger) (*cluster, error
 		return nil, err
 	}
 	c.installation = podsource.NewInstallation(client, s.kube.namespace, s.kube.daemonSet, log)
-	if err := s.kube.servesOlder(s.zdsSocket, s.keeperSocket); err != nil {
+	if err := s.kube.servesOlder(s.zdsSocket, s.storeSocket); err != nil {
 		log.Warn("node proxies of the version before do not find this agent; pods wait for new ones", "err", err)
 	}
 	c.prober = kubelet.New(split(s.kube.kubelets), log, func() { metrics.captureError(stepRules) }, metrics.repairs.Inc)
@@ -426,7 +426,7 @@ func uninstall(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "lateen-agent: an agent runs on this node and would install the plugin again; delete its DaemonSet first")
 		return exitError
 	}
-	// What stays in pods is in its log.
+	// The log names the pods that keep rules.
 	if _, err := removeAll(s.kube, s.logger(stderr)); err != nil {
 		fmt.Fprintln(stderr, "lateen-agent:", err)
 		return exitError

@@ -47,8 +47,8 @@ func TestTheProxysFolderHasNothingOfTheAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := filepath.Dir(s.zdsSocket)
-	if shared != "/var/run/lateen/proxy" || filepath.Dir(s.keeperSocket) != shared {
-		t.Errorf("the sockets for the proxy are %s and %s", s.zdsSocket, s.keeperSocket)
+	if shared != "/var/run/lateen/proxy" || filepath.Dir(s.storeSocket) != shared {
+		t.Errorf("the sockets for the proxy are %s and %s", s.zdsSocket, s.storeSocket)
 	}
 	for _, own := range []string{s.kube.boxesFile(), s.kube.socket(), s.statusSocket, s.stateFile} {
 		if strings.HasPrefix(own, shared+"/") || !strings.HasPrefix(own, "/var/run/lateen/") {
@@ -98,7 +98,7 @@ func afterOlder(t *testing.T) (c *cluster, dir string) {
 		l.SetUnlinkOnClose(false)
 		l.Close()
 	}
-	for _, path := range []string{s.zdsSocket, s.keeperSocket} {
+	for _, path := range []string{s.zdsSocket, s.storeSocket} {
 		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func (h cniHandler) Add(ctx context.Context, r cni.Request, working func()) cni.
 	ctx, cancel := context.WithTimeout(ctx, h.limit)
 	defer cancel()
 	if err := h.agent.Await(ctx, uid, r.NetNS); err != nil {
-		// What a reason says of running pods does not hold for one that has not started.
+		// The part of the reason that is about running pods is cut off: this pod has not started.
 		reason, _, _ := strings.Cut(err.Error(), "; connections stay plain")
 		return cni.Answer{Verdict: cni.Failed, Reason: reason}
 	}

@@ -34,7 +34,7 @@ type settings struct {
 	node         string
 	engineSocket string
 	zdsSocket    string
-	keeperSocket string
+	storeSocket  string
 	statusSocket string
 	http         string
 	level        slog.Level
@@ -54,7 +54,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.node, "node", "", "name of this node (required)")
 	f.StringVar(&s.engineSocket, "engine-socket", "", "unix socket of the engine that knows the pods (required)")
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
-	f.StringVar(&s.keeperSocket, "keeper-socket", "", "unix socket on which node proxies give the agent duplicates of their listeners (keeper.sock beside the ZDS socket)")
+	f.StringVar(&s.storeSocket, "keeper-socket", "", "unix socket on which node proxies give the agent duplicates of their listeners (keeper.sock beside the ZDS socket)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
 	f.BoolVar(&s.dns, "dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
@@ -116,8 +116,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 			return s, fmt.Errorf("--%s is missing", name)
 		}
 	}
-	if s.keeperSocket == "" {
-		s.keeperSocket = filepath.Join(filepath.Dir(s.zdsSocket), "keeper.sock")
+	if s.storeSocket == "" {
+		s.storeSocket = filepath.Join(filepath.Dir(s.zdsSocket), "keeper.sock")
 	}
 	return s, nil
 }
@@ -174,7 +174,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	holds, err := listenerstore.Listen(s.keeperSocket, listenerstore.Options{
+	holds, err := listenerstore.Listen(s.storeSocket, listenerstore.Options{
 		Log: log, Lost: metrics.Lost, Complete: proxies.Completed(),
 		Pod: func(uid string) (listenerstore.Pod, bool) {
 			w, ok := proxies.Find(uid)
@@ -184,7 +184,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 			}
 			return p, ok
 		},
-		Ledgers: filepath.Join(filepath.Dir(s.keeperSocket), "ledgers"),
+		Ledgers: filepath.Join(filepath.Dir(s.storeSocket), "ledgers"),
 		PodIn: func(inode uint64) (listenerstore.Pod, bool) {
 			w, ok := proxies.FindIn(inode)
 			return listenerstore.Pod{Namespace: w.Namespace, Name: w.Name, Inode: inode}, ok

@@ -22,7 +22,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 			case !p.working:
 				a.update(p, p.Pod, false, time.Now())
 			case p.news == nil:
-				// Whatever it wants then, the mesh is leaving.
+				// The pod's next turn releases it, whatever its object wants, since the mesh is leaving.
 				p.news = &news{object: p.Pod}
 			}
 		}

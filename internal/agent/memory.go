@@ -24,8 +24,8 @@ func (c remembered) equal(o remembered) bool {
 	return c.Since.Equal(o.Since) && slices.Equal(c.Older, o.Older)
 }
 
-// recall reads the state file. Without a usable one nothing is known, which harms nobody but the reader of a status.
-func recall(path string) (memory, error) {
+// readMemory reads the state file. Without a usable file the memory is empty, which only makes a status less exact.
+func readMemory(path string) (memory, error) {
 	if path == "" {
 		return nil, nil
 	}

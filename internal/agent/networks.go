@@ -105,7 +105,7 @@ func (n *networks) moved(p *pod, object source.Pod) bool {
 	if id, err := netns.Identify(object.NetNS); err != nil || id == p.ns.ID() {
 		return false
 	}
-	// Not the same, but perhaps only unmounted: what is held then is still the pod's.
+	// Two different namespaces mean a new network, unless the path was only unmounted: then the held one is still the pod's.
 	other, err := n.open(object.NetNS)
 	if err != nil {
 		return false

@@ -26,44 +26,44 @@ type pod struct {
 	want      bool
 	wantSince time.Time // when want last changed
 
-	settings redirect.Settings // what passes by the proxy, once captured
-	refused  []string          // what asks for more of that and cannot be followed, and why
-	read     bool              // both are what the annotations say
+	settings redirect.Settings // the traffic that bypasses the proxy once the pod is captured
+	refused  []string          // annotations that ask for a bypass and cannot be honoured, each with the reason
+	read     bool              // settings and refused are those of the present annotations
 
 	progress
 
-	working bool          // it is being advanced: progress is what it was when that began
-	began   time.Time     // when that was
+	working bool          // it is being advanced: progress has the state from before
+	began   time.Time     // when the advance began
 	waits   time.Time     // since when it waits for a turn, as one whose work takes long; zero if it does not
-	news    *news         // what a snapshot said meanwhile
-	took    time.Duration // to advance it, when there last was something to do
-	rest    time.Time     // not before then, if that was long
+	news    *news         // the pod's object in a snapshot that came during the advance
+	took    time.Duration // duration of the last advance that had something to do
+	rest    time.Time     // no further advance before this time, after a long one
 	stirred bool          // something has happened since it was last advanced
-	before  *remembered   // what an earlier agent noted
+	before  *remembered   // the record of an earlier agent
 
 	probing   bool          // its probed addresses count
-	told      source.Report // what the engine was told last
-	repeat    bool          // the engine's object says something else
+	told      source.Report // the last report to the engine
+	repeat    bool          // the engine's object differs from told
 	reporting bool          // a report is under way
-	reportAt  time.Time     // not before then, after a failed report
-	writes    rateLimit     // of its reports
+	reportAt  time.Time     // no further report before this time, after a failed one
+	writes    rateLimit     // limits the pod's reports
 }
 
-// progress is how far the pod has come: what advancing it changes, and nothing else.
+// progress is the part of a pod's state that advancing it changes.
 type progress struct {
 	state  State
-	reason string // why the state is not what the user wants, or what it waits for
-	since  time.Time
+	reason string    // why the state is not what the user wants, or what it waits for
+	since  time.Time // when the state last changed
 
-	applied redirect.Settings // what the rules were last made from
+	applied redirect.Settings // the settings of the rules that were last written
 
 	ns       *netns.Namespace // held from the first attempt to capture until the release
-	looked   bool             // it was tried to learn what stands in its namespace
-	observed bool             // what stands in its namespace is known
+	looked   bool             // an attempt was made to observe the rules in its namespace
+	observed bool             // the rules in its namespace are known
 	again    time.Time        // when to look again, apart from events
 	probesBy time.Time        // until when the rules for its probes are waited for, once it could be captured otherwise
 	failures int              // attempts in a row that failed
-	listing  time.Duration    // what it last took to list its sockets
+	listing  time.Duration    // duration of the last listing of its sockets
 
 	graceUntil time.Time            // while releasing: when senders have learned
 	cutAt      time.Time            // while releasing: when meshed connections are not waited for any longer; zero for never
@@ -76,7 +76,7 @@ type progress struct {
 	parted bool // the pod has ended, and nothing of the proxy's in it is open
 }
 
-// anew begins with a pod as if it were another: its network is. So what work in the old one took says nothing any more.
+// anew resets a pod whose network was replaced. The durations measured in the old network are forgotten as well.
 func (p *pod) anew(now time.Time) {
 	*p = pod{progress: progress{state: Plain, since: now}, reporting: p.reporting, told: p.told, writes: p.writes, probing: p.probing, stirred: true}
 }

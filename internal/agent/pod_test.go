@@ -582,7 +582,7 @@ func TestOlderConnectionsAreKnownAfterARestart(t *testing.T) {
 	if got := alive(r.listing(), r.pod().unmeshed); len(got) != 2 || !got[0].OpenedBefore.Equal(r.now) {
 		t.Errorf("got %+v, want two from before %s", got, r.now)
 	}
-	if m, err := recall(r.stateFile); err != nil || len(m) != 1 {
+	if m, err := readMemory(r.stateFile); err != nil || len(m) != 1 {
 		t.Errorf("the file was not written anew: %v, %v", m, err)
 	}
 }

@@ -48,7 +48,7 @@ func (c *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		local, remote := addressOf(conn.LocalAddr()), addressOf(conn.RemoteAddr())
-		// Whoever is on the node's network reaches it from the very address that it is asked at.
+		// A client on the node's network connects from the very address that it connects to.
 		own := remote == local || remote.IsLoopback()
 		m := &member{Conn: conn, from: remote, own: own}
 		m.leave = sync.OnceFunc(func() { c.leave(m) })

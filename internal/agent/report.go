@@ -30,7 +30,7 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 	case p.want && !now.Before(p.wantSince.Add(explain)):
 		return source.Report{State: source.Disabled, Error: p.why(now)}
 	case p.want && p.told.State == source.Disabled:
-		// Not long enough to be worth a word; what was said before stands.
+		// The state has not lasted long enough for a report; the former report stays.
 		return p.told
 	}
 	return source.Report{State: source.Disabled}
@@ -76,7 +76,7 @@ func (a *Agent) relieve() {
 	}
 	var held []string
 	for _, p := range a.pods {
-		// Nobody holds one that has no network, whatever its annotation says: whoever makes a pod can write that.
+		// A pod without a network is not held by Istio, whatever its annotation says: the author of a pod can write the annotation.
 		networked := p.NetNS != "" || p.IP != ""
 		if p.want && p.state != Captured && networked && !p.Ended && !p.Terminating && a.heldByIstio(p) {
 			held = append(held, p.Namespace+"/"+p.Name)

@@ -28,10 +28,10 @@ const sweptAtOnce = 8
 type swept struct {
 	count  int
 	stays  []string // networks that may still have a redirection, and why
-	failed error    // what no pod can be the cause of
+	failed error    // an error that no pod can have caused
 }
 
-// errEnter is that a network cannot be entered: that is the agent's own fault.
+// errEnter is the error of a network that cannot be entered, which is the agent's own fault.
 type errEnter struct{ error }
 
 // bare removes the redirection from a network, if there is one.

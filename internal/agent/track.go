@@ -54,7 +54,7 @@ func (c *capturer) forgetEnded(p *pod) {
 // untrack takes back what track did for connections that are there no longer: nothing saw them end before the rules stood.
 func (c *capturer) untrack(p *pod, tracked []redirect.Older, now diag.Listing) {
 	if now.Omitted > 0 {
-		return // which are there is not known
+		return // the listing is incomplete, so it does not show which connections are gone
 	}
 	there := map[redirect.Older]bool{}
 	for _, s := range now.Sockets {

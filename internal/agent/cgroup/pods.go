@@ -55,7 +55,7 @@ const (
 	looking = time.Second
 )
 
-// Of is the cgroup's id, and its level below the root.
+// Of returns the id of a pod's cgroup and its level below the root.
 func (p *Pods) Of(uid string) (id uint64, level uint32, found bool) {
 	if uid == "" || strings.ContainsAny(uid, "/.") {
 		return 0, 0, false

@@ -38,7 +38,7 @@ type Entry struct {
 type config struct {
 	Entry
 	network types.PluginConf
-	// before is the result of the plugins before, as it came.
+	// before is the unparsed result of the plugins before this one.
 	before struct {
 		Result json.RawMessage `json:"prevResult"`
 	}
@@ -86,7 +86,7 @@ func (p plugin) main() {
 
 func parse(stdin []byte) (config, error) {
 	var c config
-	// One after the other: two of them have a type.
+	// The three structures are decoded one after the other, since two of them have a field named type.
 	if err := errors.Join(json.Unmarshal(stdin, &c.network), json.Unmarshal(stdin, &c.Entry), json.Unmarshal(stdin, &c.before)); err != nil {
 		return c, types.NewError(types.ErrDecodingFailure, "read the network configuration", err.Error())
 	}
@@ -214,7 +214,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.departure)
 	defer cancel()
-	// Without an agent nobody is left to wait for.
+	// An error means that there is no agent, so there is nothing to wait for.
 	_, _ = ask(ctx, c.Socket, r, p.firstWord)
 	return nil
 }

@@ -37,7 +37,7 @@ const requestTime = 5 * time.Second
 // Listen opens the socket at path, replacing one that an earlier agent left. answered, if not nil, is told of each
 // answer and how long it took.
 func Listen(path string, h Handler, log *slog.Logger, answered func(Op, Verdict, time.Duration)) (*Server, error) {
-	// Whoever asks can have pods captured.
+	// Any client of this socket can have pods captured, so it is for root alone.
 	l, err := socket.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the CNI plugin: %w", err)

@@ -97,7 +97,7 @@ func ask(ctx context.Context, socket string, r Request, first time.Duration) (An
 		if said.Verdict != Working {
 			return said, nil
 		}
-		// From here on only ctx bounds it.
+		// The deadline is removed: from here on only ctx bounds the call.
 		if err := conn.SetDeadline(time.Time{}); err != nil {
 			return said, err
 		}

@@ -96,8 +96,8 @@ func (l Listing) Unmeshed() []Connection {
 	}
 	own := l.own()
 	listening := map[uint16]bool{}
-	toProxy := map[netip.AddrPort]bool{} // what the pod dialled and the rules led to the proxy, by the pod's end
-	fromProxy := map[pair]bool{}         // what the proxy dialled, by both ends as the pod sees them
+	toProxy := map[netip.AddrPort]bool{} // connections that the pod dialled and the rules redirected to the proxy, by the pod's address
+	fromProxy := map[pair]bool{}         // connections that the proxy dialled, by both addresses as the pod sees them
 	for _, s := range l.Sockets {
 		switch {
 		case s.State == Listen:

@@ -55,14 +55,14 @@ type Prober struct {
 	changed chan struct{}
 
 	mu       sync.Mutex
-	targets  []netip.AddrPort        // nil before they are known; those that an earlier agent knew stand until then
-	standing map[netip.AddrPort]bool // those of the targets that the rules were last written for
+	targets  []netip.AddrPort        // nil until they are known; the rules of an earlier agent's targets stay until then
+	standing map[netip.AddrPort]bool // the targets that the rules were last written for
 	blind    bool                    // there is no kubelet whose probes could pass
 
-	// Of Run alone.
+	// The fields below belong to Run.
 	known    process
 	failures int               // attempts in a row that failed
-	said     map[string]string // what was last said to be in the way, by what it is in the way of
+	said     map[string]string // the last obstacle that was logged, by the step that it blocks
 	fresh    bool              // the rules are about to be made for a kubelet that was just found
 	verified time.Time
 }
@@ -84,7 +84,7 @@ func (p *Prober) Set(targets []netip.AddrPort) {
 		return
 	}
 	p.targets = append([]netip.AddrPort{}, targets...)
-	// What is not probed any more is about to lose its rule, and has none for who is at that address next.
+	// An address that is no longer probed is about to lose its rule. The next pod at that address then has none.
 	p.standing = among(p.standing, p.targets)
 	select {
 	case p.wake <- struct{}{}:
@@ -158,7 +158,7 @@ func (p *Prober) look() {
 	if p.says("find", err) && err != nil {
 		p.log.Warn("probes of captured pods are subject to policy", "err", err)
 	}
-	if err != nil && p.known.PID == 0 && !p.blind { // who is told each second looks at all pods each second
+	if err != nil && p.known.PID == 0 && !p.blind { // reported once, since each report makes the listener look at all pods
 		p.stands(func() { p.blind = true })
 	}
 	if err == nil {

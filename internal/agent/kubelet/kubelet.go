@@ -184,7 +184,7 @@ func (p *process) locate(proc string) error {
 	if err != nil || path == "" || mount == "" {
 		return err
 	}
-	// Not to be known by its user instead: every process of root on the node's network would be taken for it.
+	// The kubelet is not identified by its user instead: every process of root on the node's network would match.
 	if strings.HasPrefix(path, "/..") {
 		return fmt.Errorf("the kubelet's cgroup %s is outside of those that the node's init sees", path)
 	}

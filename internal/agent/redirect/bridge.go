@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What one pod sends to another over a bridge of the node does not pass where the node's packets pass, unless the bridge
-// hands it there (br_netfilter). So whatever comes to a bridge with a probe address is dropped at the bridge. The prober's
-// own packets come to none: they begin behind it.
+// Packets between two pods over a bridge of the node do not pass the node's IP hooks, unless the bridge hands them there
+// (br_netfilter). So every packet that enters a bridge with a probe address is dropped at the bridge. The prober's own packets
+// enter none: they begin behind it.
 
 func bridgeTable() *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyBridge, Name: probeTable}
@@ -41,5 +41,5 @@ func protocolIs(kind uint16) []expr.Any {
 	}
 }
 
-// from matches a source address without asking of which version the packet is.
+// from matches a source address, without a check of the packet's IP version.
 func from(a netip.Addr) []expr.Any { return address(source, a)[2:] }

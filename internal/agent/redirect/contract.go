@@ -2,8 +2,8 @@ package redirect
 
 import "net/netip"
 
-// What the rules and every node proxy agree on, as Istio's in-pod redirection has it, so that a stock proxy works
-// behind these rules.
+// The ports and marks that the rules share with every node proxy. They are those of Istio's in-pod redirection, so that an unmodified
+// ztunnel works behind these rules.
 const (
 	// OutboundPort is where the proxy accepts what the pod dials.
 	OutboundPort = 15001

@@ -73,7 +73,7 @@ func removeInherited() (had bool, err error) {
 	if !had {
 		return false, nil
 	}
-	// One transaction for all: with half of the rules, marks would lead packets astray.
+	// All rules go in one transaction: with half of them, marks would misroute packets.
 	if err := c.Flush(); err != nil {
 		return false, fmt.Errorf("remove what Istio left: %w", err)
 	}

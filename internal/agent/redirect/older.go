@@ -86,7 +86,7 @@ const (
 )
 
 func (o Older) track() error {
-	flags := []byte{liberal, liberal} // which, and their mask
+	flags := []byte{liberal, liberal} // the flags and their mask
 	state := nested(nl.CTA_PROTOINFO, nested(nl.CTA_PROTOINFO_TCP,
 		nl.NewRtAttr(nl.CTA_PROTOINFO_TCP_STATE, []byte{trackedOpen}),
 		nl.NewRtAttr(nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, flags),

@@ -307,7 +307,7 @@ func pose(table *nftables.Table, p Prober) []ruledChain {
 			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(f.nfproto), RegAddrMin: 1, RegAddrMax: 1},
 		}))
 	}
-	// Before others that translate sources: the first that does decides.
+	// The chain runs before others that translate sources, since the first translation is final.
 	early := nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 10)
 	return []ruledChain{
 		{

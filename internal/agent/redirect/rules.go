@@ -122,7 +122,7 @@ func outbound(s Settings, captured verdict) [][]expr.Any {
 		rule(tcp(), address(destination, Probe4), accept()),
 		rule(tcp(), address(destination, Probe6), accept()),
 		rule(tcp(), markIs(expr.CmpOpEq, ReturnMark), accept()),
-		// What leaves through the loopback interface is the pod calling itself. The verdict here also holds for the
+		// A packet that leaves through the loopback interface is the pod calling itself. The verdict here also holds for the
 		// same packet's arrival: a connection passes the chains of type nat for its destination once.
 		rule(leavesBy("lo"), accept()),
 	}

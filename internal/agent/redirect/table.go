@@ -193,7 +193,7 @@ func readBack(e expr.Any) expr.Any {
 			return &expr.Ct{Key: e.Key, Register: 1, SourceRegister: true}
 		}
 	case *expr.Counter:
-		return &expr.Counter{} // what it has counted is no difference
+		return &expr.Counter{} // the count itself is not compared
 	case *expr.Lookup:
 		named := *e
 		named.SetID = 0 // it holds within a transaction only

@@ -15,14 +15,14 @@ import (
 	"lateen.dev/lateen/internal/agent/netns"
 )
 
-// As long as any chain of type nat stands, the kernel gives every new connection addresses and ports of its own choice, if
-// the answers to it could be taken for those to another that it tracks. What the proxy delivers comes from the client's
-// address and a port of the kernel's choice, and is tracked for two minutes after its end. So a client that opens a plain
-// connection to a pod that is being released may take the port of a delivery: the pod then sees another port, and the
-// connection lasts only while the kernel translates. With the last chain it would be cut.
+// While a chain of type nat exists, the kernel changes the address or port of a new connection whose answers could be taken for
+// those of another tracked connection. A connection that the proxy delivers has the client's address and a port that the kernel
+// chose, and it stays tracked for two minutes after its end. So a client that opens a plain connection to a pod that is being
+// released may use the port of a delivery. The pod then sees another port, and the connection needs the translation for as long
+// as it lives. Removing the last chain would cut it.
 
-// Settle makes such connections rare and says of how many the rules still take care: it forgets the proxy's deliveries that
-// have ended, and counts the open connections whose source the kernel translates and which are not the proxy's.
+// Settle makes such connections rare and returns the number that still needs the rules. It forgets the proxy's deliveries that
+// have ended. It counts the open connections that are not the proxy's and whose source the kernel translates.
 func Settle(ns *netns.Namespace) (translated int, err error) {
 	err = ns.Do(func() error {
 		if err := forgetEndedDeliveries(); err != nil {
@@ -114,7 +114,7 @@ func countTranslated(others map[uint8]bool) (n int, err error) {
 	return n, nil
 }
 
-// From linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h; the library has no names for them.
+// Constants of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h, which the library does not name.
 const (
 	ctaMarkMask      = 21
 	ctaStatusMask    = 26

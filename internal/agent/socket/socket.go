@@ -47,7 +47,7 @@ func private(_, _ string, conn syscall.RawConn) error {
 func clear(path string) error {
 	err := unix.Unlink(path)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-		// What is in it may be somebody's who has mistaken the path.
+		// A directory is moved aside, not removed: it may be a user's, put there by mistake.
 		aside := path + asideEnd
 		if err = os.RemoveAll(aside); err == nil {
 			err = os.Rename(path, aside)

@@ -9,7 +9,7 @@ import (
 	zdspb "lateen.dev/lateen/internal/gen/zds"
 )
 
-// maxMessage is the longest message either side sends; a stock proxy reads no more than this.
+// maxMessage is the longest message either side sends; an unmodified ztunnel reads no more than this.
 const maxMessage = 1024
 
 var errTooLong = fmt.Errorf("message exceeds %d bytes", maxMessage)

@@ -29,7 +29,7 @@ func TestReadsAnyReason(t *testing.T) {
 	}
 }
 
-// The bytes of a stock proxy's messages, so that both sides of a change to the contract are noticed.
+// The bytes of an unmodified ztunnel's messages, so that both sides of a change to the contract are noticed.
 func TestKnowsTheBytesOnTheWire(t *testing.T) {
 	if err := parseHello([]byte{0x08, 0x01}); err != nil {
 		t.Error(err)

@@ -95,7 +95,7 @@ type Server struct {
 
 // Listen opens the socket at path, replacing one that an earlier agent left.
 func Listen(path string, opts Options) (*Server, error) {
-	// Whoever connects receives every pod's namespace.
+	// A client of this socket receives every pod's namespace, so the socket is for root alone.
 	l, err := socket.Listen("unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for node proxies: %w", err)

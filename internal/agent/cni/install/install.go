@@ -23,7 +23,7 @@ type Node struct {
 	// StateFile is Entry.StateFile as the agent sees it.
 	StateFile string
 
-	copied *twins // what was found to be alike; nil to look each time
+	copied *twins // files that were found to be equal; nil to compare each time
 }
 
 // ErrNoNetwork says that the node has no network configuration yet.
@@ -43,7 +43,7 @@ func (n Node) Install() (configuration string, changed bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	// Without this file the plugin takes the mesh for gone.
+	// The plugin takes the mesh for removed if this file is missing.
 	if _, err := os.Stat(n.StateFile); errors.Is(err, fs.ErrNotExist) {
 		if err := (cni.State{}).Save(n.StateFile); err != nil {
 			return "", copied, err
@@ -176,7 +176,7 @@ func (n Node) chain(name string, content []byte) (bool, error) {
 	if i, err := os.Stat(path); err == nil {
 		mode = i.Mode().Perm()
 	}
-	// One that has an entry of ours already is not how it was.
+	// A file that already has our entry is not the original.
 	if bare, err := Unchain(content); err == nil && bare == nil {
 		if err := cni.WriteWhole(path+originalEnd, content, mode); err != nil {
 			return false, err
@@ -256,7 +256,7 @@ func (n Node) restore(name string, bare []byte) error {
 		return nil
 	}
 	for _, was := range []string{base + singleEnd, base + ".json"} {
-		// Who did this before may have been killed between giving the old name back and taking the new one away.
+		// An earlier run may have been killed after it restored the old file and before it removed the new one.
 		if content, err := os.ReadFile(filepath.Join(n.ConfDir, was)); err == nil {
 			if before, err := asList(content); err == nil && Same(before, bare) {
 				return remove(path)

@@ -48,7 +48,7 @@ func (n Node) isPlugin(plugin *os.File, target string) (bool, error) {
 	if err := errors.Join(unix.Fstat(int(plugin.Fd()), &now.one), unix.Fstat(int(there.Fd()), &now.other)); err != nil {
 		return false, fmt.Errorf("look at the CNI plugin: %w", err)
 	}
-	// That a file is read is no change of it.
+	// The access time does not count: reading a file does not change it.
 	now.one.Atim, now.other.Atim = unix.Timespec{}, unix.Timespec{}
 	if now.other.Mode&0o777 != pluginMode || now.one.Size != now.other.Size {
 		return false, nil

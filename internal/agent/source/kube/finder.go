@@ -67,12 +67,12 @@ func podOf(cgroups string) (uid string, ok bool) {
 
 // traces are the networks that the processes of one pod are in.
 type traces struct {
-	mounted map[netns.ID]string           // by the runtime, and where
-	loose   map[netns.ID]*netns.Namespace // that only processes keep
-	made    map[netns.ID]bool             // that belong to users of the pod's own
-	more    bool                          // there are more loose ones than anybody looks at
-	host    bool                          // one of them is on the node's
-	err     error                         // why one could not be looked at
+	mounted map[netns.ID]string           // namespaces that the runtime mounted, and their paths
+	loose   map[netns.ID]*netns.Namespace // namespaces that only processes keep alive
+	made    map[netns.ID]bool             // namespaces of user namespaces that the pod made
+	more    bool                          // there are more loose namespaces than are examined
+	host    bool                          // a process is in the node's network namespace
+	err     error                         // why a process could not be examined
 }
 
 func newTraces() *traces {

@@ -67,7 +67,7 @@ func addressIn(message []byte) (netip.Addr, bool) {
 		}
 	}
 	if !local.IsValid() {
-		// Only IPv4 names both.
+		// IPv6 has no IFA_LOCAL: IFA_ADDRESS is the interface's own address.
 		local = peer
 	}
 	return local.Unmap(), local.IsValid()

@@ -19,7 +19,7 @@ func OwnNetworks(proc, mounts, file string) (own []*netns.Namespace, unseen []st
 		return nil, nil, err
 	}
 	mounted := f.mounted()
-	// Without the file those networks are found where processes are.
+	// If the file is missing, the networks are found by the pods' processes.
 	boxes, _ := loadSandboxes(file)
 	for _, box := range boxes.byUID {
 		if !box.gone() {
@@ -27,7 +27,7 @@ func OwnNetworks(proc, mounts, file string) (own []*netns.Namespace, unseen []st
 		}
 	}
 	for id, path := range mounted {
-		// One that cannot be opened is no namespace, or no more.
+		// A path that cannot be opened is not a namespace, or it is gone.
 		ns, openErr := netns.Open(path)
 		switch {
 		case openErr != nil:

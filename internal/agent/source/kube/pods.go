@@ -34,7 +34,7 @@ func trimPod(object any) (any, error) {
 	}
 	meta := trimMeta(p.ObjectMeta, keptLabels)
 	for _, name := range keptAnnotations {
-		// Of a pod in which nothing runs any more counts only whether it was captured.
+		// A pod that has ended needs only the annotations that say whether it was captured.
 		if value, there := p.Annotations[name]; there && (!terminal(p) || name == wellknown.Redirection || name == source.ConfigHash || name == source.ConfigMirror) {
 			if meta.Annotations == nil {
 				meta.Annotations = map[string]string{}

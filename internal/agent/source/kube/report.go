@@ -174,7 +174,7 @@ func (s *Source) event(ctx context.Context, pod *corev1.Pod, reason, message str
 func eventName(pod string, now time.Time) string {
 	const longest = 253 // DNS subdomain
 	suffix := fmt.Sprintf(".%x", now.UnixNano())
-	// What is left of a name that is cut must not end with what a part of a name cannot end with.
+	// A shortened name must not end with a character that a label of a name cannot end with.
 	return strings.TrimRight(cut(pod, longest-len(suffix)), "-.") + suffix
 }
 

@@ -44,7 +44,7 @@ func (s sandbox) addresses() []netip.Addr {
 
 func (s sandbox) network() netns.ID { return netns.ID{Device: s.Device, Inode: s.Inode} }
 
-// of says whether it is the sandbox of the pod of that name.
+// of says whether the sandbox belongs to the pod of that name.
 func (s sandbox) of(namespace, name string) bool {
 	return s.Name == "" || s.Namespace == namespace && s.Name == name
 }

@@ -63,12 +63,12 @@ type Source struct {
 
 	mu      sync.Mutex
 	synced  bool
-	early   map[types.UID]earlyPod      // born before the watch told of them
-	parting map[types.UID]chan struct{} // closed when nothing of the mesh is open in them
-	says    map[types.UID]source.State  // what their annotation was last made to say
-	events  map[types.UID]lastEvent     // what was last written about them
-	lost    map[types.UID]error         // why their networks could not be found
-	loose   map[types.UID]bool          // it was said that their cgroups were not found
+	early   map[types.UID]earlyPod      // pods that started before the watch reported them
+	parting map[types.UID]chan struct{} // per pod that has ended: closed when it has no open connection of the mesh
+	says    map[types.UID]source.State  // the state last written to each pod's annotation
+	events  map[types.UID]lastEvent     // the last event written about each pod
+	lost    map[types.UID]error         // why a pod's network could not be found
+	loose   map[types.UID]bool          // pods whose missing cgroup was logged
 }
 
 // New makes a source; Run starts it.
@@ -90,9 +90,9 @@ func New(client apiserver.Client, opts Options) (*Source, error) {
 		s.births = opts.Births
 	}
 	s.health = newHealth(opts.Log)
-	// Also those that have ended. What is open in such a pod is waited for until the runtime takes its network away, and a watch
-	// that leaves them out says of a pod that ends only that it is gone: peers would not hear of the ends of its connections. How
-	// little is kept of them is trimPod's affair.
+	// The watch includes pods that have ended. The agent waits for the open connections of such a pod until the runtime removes its
+	// network. A watch without ended pods would report only that the pod is gone, and peers would not learn of the ends of its
+	// connections. trimPod decides how little is kept of such a pod.
 	mine := fields.OneTermEqualSelector("spec.nodeName", opts.Node).String()
 	s.pods, err = s.informer("pods", &corev1.Pod{}, trimPod,
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -227,7 +227,7 @@ func (s *Source) snapshot() (source.Snapshot, map[string][]netip.Addr) {
 			s.lost[uid] = errTwice
 		} else {
 			alive[id] = true
-			// That the network of a pod is gone may be what an earlier agent knew.
+			// An earlier agent may have recorded that the network of the pod is gone.
 			if at := addresses(p); len(at) > 0 && !terminal(p) && (!located || box.gone() && box.stale && p.DeletionTimestamp == nil) {
 				missing[id] = at
 			}
@@ -345,7 +345,7 @@ func (s *Source) search(missing map[string][]netip.Addr) {
 			}
 			box := sandbox{NetNS: n.path, Device: n.id.Device, Inode: n.id.Inode, held: n.held}
 			if id != string(uid) {
-				// Only a static pod's uid can be said to be another's as well.
+				// Another pod can claim the sandbox of a static pod, so the name is kept with it.
 				box.Namespace, box.Name = p.Namespace, p.Name
 			}
 			if err := s.boxes.found(id, box); err != nil {
