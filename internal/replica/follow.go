@@ -73,7 +73,7 @@ func (v *View) follow(ctx context.Context, o *other, address string) {
 		v.wakeAskers()
 		v.mu.Unlock()
 		v.tell(nil, true)
-		if !sleep(ctx, min(backoff.Step(), longestPause)) {
+		if !kube.Sleep(ctx, min(backoff.Step(), longestPause)) {
 			return
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	wire "lateen.dev/lateen/internal/gen/replica"
+
+	"lateen.dev/lateen/internal/kube"
 )
 
 // reportEvery is the least time between two reports on one call: what changes meanwhile is in the next, once.
@@ -45,7 +47,7 @@ func (s *Service) Follow(request *wire.FollowRequest, rpc grpc.ServerStreamingSe
 				return err
 			}
 			first = first && !r.Complete
-			if !sleep(rpc.Context(), reportEvery) {
+			if !kube.Sleep(rpc.Context(), reportEvery) {
 				return nil
 			}
 		}
@@ -63,16 +65,4 @@ func (s *Service) Follow(request *wire.FollowRequest, rpc grpc.ServerStreamingSe
 func clip(text string) string {
 	const most = 253 // the longest name of a pod
 	return text[:min(len(text), most)]
-}
-
-// sleep waits; it is false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/socket"
@@ -50,24 +49,13 @@ func Listen(path string, h Handler, log *slog.Logger, answered func(Op, Verdict,
 
 // Serve answers plugins until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
-	for {
-		conn, err := s.listener.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("accept the CNI plugin: %w", err)
-		}
-		all.Go(func() {
-			defer conn.Close()
-			s.answer(ctx, conn)
-		})
+	err := socket.Serve(ctx, s.listener, 0, func(_ int, conn *net.UnixConn) func(context.Context) {
+		return func(ctx context.Context) { s.answer(ctx, conn) }
+	})
+	if err != nil {
+		return fmt.Errorf("accept the CNI plugin: %w", err)
 	}
+	return nil
 }
 
 func (s *Server) answer(ctx context.Context, conn *net.UnixConn) {

@@ -92,33 +92,21 @@ func Listen(path string, opts Options) (*Server, error) {
 
 // Serve serves proxies until ctx ends, and then closes the held duplicates. The proxies go on listening.
 func (s *Server) Serve(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var sessions sync.WaitGroup
-	defer func() {
-		cancel()
-		sessions.Wait()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sockets.clear()
-		s.migrator.stop()
-	}()
-	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
-	for number := 1; ; number++ {
-		conn, err := s.listener.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("accept proxies that give sockets: %w", err)
-		}
+	err := socket.Serve(ctx, s.listener, 0, func(number int, conn *net.UnixConn) func(context.Context) {
 		session := newSession(s, conn, s.opts.Log.With("keeper", number))
-		sessions.Go(func() {
-			defer conn.Close()
-			defer context.AfterFunc(ctx, func() { conn.Close() })()
+		return func(ctx context.Context) {
 			err := session.run()
 			s.end(ctx, session, err)
-		})
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sockets.clear()
+	s.migrator.stop()
+	if err != nil {
+		return fmt.Errorf("accept proxies that give sockets: %w", err)
 	}
+	return nil
 }
 
 // Forget closes the held sockets of a pod.

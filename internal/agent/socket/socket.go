@@ -1,4 +1,5 @@
-// Package socket opens the agent's own sockets, in folders that others may write to. It does not know what is said on them.
+// Package socket opens the agent's own sockets, in folders that others may write to, and accepts their connections. It does not know the
+// protocols on them.
 package socket
 
 import (
@@ -8,7 +9,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +34,38 @@ func Listen(network, path string) (*net.UnixListener, error) {
 	u := l.(*net.UnixListener)
 	u.SetUnlinkOnClose(false)
 	return u, nil
+}
+
+// Serve accepts connections until ctx ends. It calls open for each, with numbers from 1, and runs the function that open returns in a
+// goroutine of its own. It waits for gap between two connections. When Serve returns, every connection is closed and every such function has returned. A failure to accept is the
+// error, unless ctx has ended.
+func Serve(ctx context.Context, l *net.UnixListener, gap time.Duration, open func(number int, conn *net.UnixConn) func(context.Context)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for number := 1; ; number++ {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		serve := open(number, conn)
+		sessions.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { conn.Close() })()
+			serve(ctx)
+		})
+		if gap > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(gap):
+			}
+		}
+	}
 }
 
 // private has the file be root's alone from the moment that it is there: its mode is the socket's. To change it later by its

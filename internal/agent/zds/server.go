@@ -195,36 +195,22 @@ func (s *Server) Changed() <-chan struct{} { return s.changed }
 // Serve accepts proxies until ctx ends, then closes their connections. The socket's file stays, so that a proxy
 // can tell an agent that restarts from one that is not installed.
 func (s *Server) Serve(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var sessions sync.WaitGroup
-	defer sessions.Wait()
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
-	for number := 1; ; number++ {
-		conn, err := s.listener.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("accept node proxies: %w", err)
-		}
+	// The gap: a proxy that connects in a loop must not keep the agent busy with snapshots.
+	err := socket.Serve(ctx, s.listener, s.opts.AcceptGap, func(number int, conn *net.UnixConn) func(context.Context) {
 		log := s.opts.Log.With("connection", number)
-		sessions.Go(func() {
-			defer conn.Close()
-			defer context.AfterFunc(ctx, func() { conn.Close() })()
+		return func(ctx context.Context) {
 			err := s.serve(ctx, conn, log)
 			if err != nil && ctx.Err() == nil {
 				log.Warn("node proxy disconnected", "err", err)
 			} else {
 				log.Info("node proxy disconnected")
 			}
-		})
-		// A proxy that connects in a loop must not keep the agent busy with snapshots.
-		select {
-		case <-ctx.Done():
-		case <-time.After(s.opts.AcceptGap):
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("accept node proxies: %w", err)
 	}
+	return nil
 }
 
 func (s *Server) wakeLocked() {

@@ -157,7 +157,7 @@ func (a *Assignments) UpdateWaiting(ctx context.Context, change func(map[string]
 
 // update writes what edit makes of one key of the ConfigMap; nothing if edit returns nothing.
 func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigMap) (text string, err error), key string) error {
-	ctx = quiet(ctx)
+	ctx = kube.Quiet(ctx)
 	maps := a.client.CoreV1().ConfigMaps(a.namespace)
 	for range tries {
 		have, err := maps.Get(ctx, AssignmentsConfigMap, metav1.GetOptions{})
@@ -292,7 +292,7 @@ func (a *Assignments) Run(ctx context.Context) {
 			defer a.turn.Unlock()
 			return compiler.Keep(trying)
 		})
-		if err != nil || !sleep(ctx, keepPause) {
+		if err != nil || !kube.Sleep(ctx, keepPause) {
 			return
 		}
 	}
@@ -302,7 +302,7 @@ func (a *Assignments) Run(ctx context.Context) {
 // server itself has an older one, then because its store was restored, and its versions count anew. Else nil.
 func (a *Assignments) wentBack(ctx context.Context) (now *corev1.ConfigMap) {
 	err := retry(ctx, a.logger, "reading virtual addresses", func() error {
-		trying, cancel := context.WithTimeout(quiet(ctx), a.timeout)
+		trying, cancel := context.WithTimeout(kube.Quiet(ctx), a.timeout)
 		defer cancel()
 		have, err := a.client.CoreV1().ConfigMaps(a.namespace).Get(trying, AssignmentsConfigMap, metav1.GetOptions{})
 		switch {
@@ -326,8 +326,8 @@ func (a *Assignments) wentBack(ctx context.Context) (now *corev1.ConfigMap) {
 // Prune takes addresses off that nothing has needed for long, until ctx ends. It is the leader's to do.
 func (a *Assignments) Prune(ctx context.Context) {
 	clear(a.unneeded)
-	for sleep(ctx, jittered(pruneEvery)) {
-		if err := a.prune(quiet(ctx)); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+	for kube.Sleep(ctx, jittered(pruneEvery)) {
+		if err := a.prune(kube.Quiet(ctx)); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			a.logger.Warn("cluster: virtual addresses that nothing needs are still kept; it is tried again", "error", err)
 		}
 	}

@@ -153,7 +153,7 @@ func (a *Authority) adopt(ctx context.Context) (cert, key []byte, err error) {
 
 // secret reads a Secret; it is nil if there is none.
 func (a *Authority) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	secret, err := a.Client.CoreV1().Secrets(namespace).Get(quiet(ctx), name, metav1.GetOptions{})
+	secret, err := a.Client.CoreV1().Secrets(namespace).Get(kube.Quiet(ctx), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

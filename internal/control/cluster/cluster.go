@@ -14,10 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"lateen.dev/lateen/internal/kube"
 	"lateen.dev/lateen/internal/kube/clients"
@@ -124,23 +122,6 @@ func labelsOf(component string) map[string]string {
 
 func ours(labels map[string]string) bool { return labels[nameLabel] == lateen }
 
-// quiet is a context in which client-go's own log lines, which repeat what is said here, are dropped.
-func quiet(ctx context.Context) context.Context {
-	return klog.NewContext(ctx, logr.FromSlogHandler(slog.DiscardHandler))
-}
-
-// sleep waits; it is false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // retry calls f until it says that it is done or ctx ends, with growing pauses. Each reason is told once, and that it is over.
 func retry(ctx context.Context, logger *slog.Logger, what string, f func() error) error {
 	backoff, told := kube.Backoff(), ""
@@ -159,7 +140,7 @@ func retry(ctx context.Context, logger *slog.Logger, what string, f func() error
 			logger.Error("cluster: "+what+" failed; it is tried again", "error", text)
 			told = text
 		}
-		if !sleep(ctx, backoff.Step()) {
+		if !kube.Sleep(ctx, backoff.Step()) {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"lateen.dev/lateen/internal/kube"
 )
 
 // object is a kind that is followed.
@@ -65,6 +67,6 @@ func follow[T object](ctx context.Context, from cache.ListerWatcher, example T, 
 			}
 			return o, nil
 		}})
-	go controller.RunWithContext(quiet(ctx))
+	go controller.RunWithContext(kube.Quiet(ctx))
 	return store, controller.HasSynced
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"lateen.dev/lateen/internal/kube"
 )
 
 // Lease is the name of the Lease that the leader holds.
@@ -54,7 +56,7 @@ func (l *Leader) Leads() bool { return l.leads.Load() }
 
 // Run takes part until ctx ends, and then gives way as soon as the tasks have ended: another replica begins with them at once.
 func (l *Leader) Run(ctx context.Context) {
-	ctx = quiet(ctx)
+	ctx = kube.Quiet(ctx)
 	for ctx.Err() == nil && l.term(ctx) {
 	}
 }

@@ -177,7 +177,7 @@ func (r *Roots) write(ctx context.Context, s *rootsState, namespace, bundle stri
 		return err
 	}
 	if !ok {
-		_, err = maps.Create(quiet(ctx), rootMap(namespace, bundle), metav1.CreateOptions{FieldManager: fieldManager})
+		_, err = maps.Create(kube.Quiet(ctx), rootMap(namespace, bundle), metav1.CreateOptions{FieldManager: fieldManager})
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
 			return nil // the namespace is going
 		}
@@ -196,7 +196,7 @@ func (r *Roots) write(ctx context.Context, s *rootsState, namespace, bundle stri
 		return nil
 	}
 	// What is kept is abridged; the rest of the object is not ours to lose.
-	whole, err := maps.Get(quiet(ctx), RootConfigMap, metav1.GetOptions{})
+	whole, err := maps.Get(kube.Quiet(ctx), RootConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && r.owner(namespace, whole.Labels) != "" {
 		return nil // the watch will tell
 	}
@@ -215,7 +215,7 @@ func (r *Roots) write(ctx context.Context, s *rootsState, namespace, bundle stri
 			delete(whole.Labels, theirs)
 		}
 	}
-	_, err = maps.Update(quiet(ctx), whole, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err = maps.Update(kube.Quiet(ctx), whole, metav1.UpdateOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil // the watch will tell
 	}
@@ -404,7 +404,7 @@ func (r *Roots) Known(ctx context.Context) ([]byte, error) {
 		places = append(places, r.istio)
 	}
 	for _, namespace := range places {
-		c, err := r.client.CoreV1().ConfigMaps(namespace).Get(quiet(ctx), RootConfigMap, metav1.GetOptions{})
+		c, err := r.client.CoreV1().ConfigMaps(namespace).Get(kube.Quiet(ctx), RootConfigMap, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:

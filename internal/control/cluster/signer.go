@@ -102,12 +102,12 @@ func (r *remote) load(ctx context.Context) error {
 	switch r.root.Kind {
 	case "secret":
 		var s *corev1.Secret
-		if s, err = r.client.CoreV1().Secrets(r.namespace).Get(quiet(ctx), r.root.Name, metav1.GetOptions{}); err == nil {
+		if s, err = r.client.CoreV1().Secrets(r.namespace).Get(kube.Quiet(ctx), r.root.Name, metav1.GetOptions{}); err == nil {
 			bundle = s.Data[r.root.Key]
 		}
 	default:
 		var c *corev1.ConfigMap
-		if c, err = r.client.CoreV1().ConfigMaps(r.namespace).Get(quiet(ctx), r.root.Name, metav1.GetOptions{}); err == nil {
+		if c, err = r.client.CoreV1().ConfigMaps(r.namespace).Get(kube.Quiet(ctx), r.root.Name, metav1.GetOptions{}); err == nil {
 			bundle = []byte(c.Data[r.root.Key])
 		}
 	}
@@ -133,7 +133,7 @@ func (r *remote) load(ctx context.Context) error {
 // run reads the roots again and again until ctx ends.
 func (r *remote) run(ctx context.Context) {
 	var ends ca.Watch
-	for sleep(ctx, rootEvery) {
+	for kube.Sleep(ctx, rootEvery) {
 		text := ""
 		if err := r.load(ctx); err != nil {
 			text = err.Error()
@@ -151,7 +151,7 @@ func (r *remote) run(ctx context.Context) {
 
 // Sign implements ca.Elsewhere. Who may have the certificate was decided before.
 func (r *remote) Sign(ctx context.Context, request []byte, life time.Duration, client bool) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(quiet(ctx), r.patience)
+	ctx, cancel := context.WithTimeout(kube.Quiet(ctx), r.patience)
 	defer cancel()
 	// What keeps the mesh going does not wait behind what anybody may ask for his own pods.
 	turns, whose := r.proxies, "the control plane"
@@ -199,7 +199,7 @@ func (r *remote) wait(ctx context.Context, csr *certificatesv1.CertificateSignin
 		if len(csr.Status.Certificate) > 0 {
 			return csr.Status.Certificate, nil
 		}
-		if !sleep(ctx, pause) {
+		if !kube.Sleep(ctx, pause) {
 			if !approved(csr) {
 				return nil, fmt.Errorf("%w: nobody has approved the request; run an approver for the signer, or start with --ca-signer-approve", ca.ErrNotSigned)
 			}
@@ -228,7 +228,7 @@ func approved(csr *certificatesv1.CertificateSigningRequest) bool {
 
 // remove takes away a request that was answered or that nobody waits for any more, so that nobody approves it later.
 func (r *remote) remove(name string) {
-	ctx, cancel := context.WithTimeout(quiet(context.Background()), reviewTimeout)
+	ctx, cancel := context.WithTimeout(kube.Quiet(context.Background()), reviewTimeout)
 	defer cancel()
 	// What is left is swept up by the leader.
 	_ = r.requests.CertificatesV1().CertificateSigningRequests().Delete(ctx, name, metav1.DeleteOptions{})
@@ -247,10 +247,10 @@ func (a *Authority) Sweep(ctx context.Context) {
 		return
 	}
 	for {
-		if err := a.sweep(quiet(ctx)); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		if err := a.sweep(kube.Quiet(ctx)); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			a.Logger.Warn("cluster: old certificate requests were not removed; it is tried again", "error", kube.Cause(err))
 		}
-		if !sleep(ctx, jittered(sweepEvery)) {
+		if !kube.Sleep(ctx, jittered(sweepEvery)) {
 			return
 		}
 	}

@@ -192,7 +192,7 @@ func (t *Tokens) review(token, address string) (ca.Caller, error) {
 	if err := t.paused(); err != nil {
 		return ca.Caller{}, err
 	}
-	ctx, cancel := context.WithTimeout(quiet(context.Background()), reviewTimeout)
+	ctx, cancel := context.WithTimeout(kube.Quiet(context.Background()), reviewTimeout)
 	defer cancel()
 	review, err := t.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{ca.Audience}}}, metav1.CreateOptions{})
 	if err != nil {

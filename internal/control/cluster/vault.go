@@ -40,7 +40,7 @@ func secretName(namespace, name string) string { return "Secret " + namespace + 
 
 // Read implements ca.Vault.
 func (v *vault) Read(ctx context.Context) (ca.Sealed, error) {
-	secret, err := v.secrets.Get(quiet(ctx), CASecret, metav1.GetOptions{})
+	secret, err := v.secrets.Get(kube.Quiet(ctx), CASecret, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && secret.DeletionTimestamp != nil:
 		return ca.Sealed{}, ca.ErrNoVault
@@ -58,7 +58,7 @@ func (v *vault) Write(ctx context.Context, data map[string][]byte, version strin
 	verb := "update"
 	if version == "" {
 		verb = "create"
-		secret, err = v.secrets.Create(quiet(ctx), secret, metav1.CreateOptions{FieldManager: fieldManager})
+		secret, err = v.secrets.Create(kube.Quiet(ctx), secret, metav1.CreateOptions{FieldManager: fieldManager})
 	} else {
 		secret, err = v.update(ctx, secret)
 	}
@@ -73,13 +73,13 @@ func (v *vault) Write(ctx context.Context, data map[string][]byte, version strin
 
 // update replaces what the Secret holds and leaves what others attached to it: owners, labels, annotations. Its type cannot be changed.
 func (v *vault) update(ctx context.Context, to *corev1.Secret) (*corev1.Secret, error) {
-	secret, err := v.secrets.Get(quiet(ctx), CASecret, metav1.GetOptions{})
+	secret, err := v.secrets.Get(kube.Quiet(ctx), CASecret, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	secret.ResourceVersion, secret.Data = to.ResourceVersion, to.Data
 	delete(secret.Annotations, RotateAnnotation)
-	return v.secrets.Update(quiet(ctx), secret, metav1.UpdateOptions{FieldManager: fieldManager})
+	return v.secrets.Update(kube.Quiet(ctx), secret, metav1.UpdateOptions{FieldManager: fieldManager})
 }
 
 func (v *vault) explain(act string, err error, verb string) error {

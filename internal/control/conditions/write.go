@@ -3,18 +3,15 @@ package conditions
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
 	"lateen.dev/lateen/internal/kube"
@@ -33,7 +30,7 @@ const (
 
 // write reads an object's status and writes what is wanted into it.
 func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersionResource) (result string, err error) {
-	ctx, cancel := context.WithTimeout(quiet(ctx), requestTimeout)
+	ctx, cancel := context.WithTimeout(kube.Quiet(ctx), requestTimeout)
 	defer cancel()
 	objects := w.Client.Resource(gvr).Namespace(key.Namespace)
 	u, err := objects.Get(ctx, key.Name, metav1.GetOptions{})
@@ -208,7 +205,7 @@ const reviewPage = 500
 
 // review reads what is written in all objects, and has those looked at that are to say something else; false if ctx ended first.
 func (w *Writer) review(ctx context.Context) bool {
-	ctx = quiet(ctx)
+	ctx = kube.Quiet(ctx)
 	for _, k := range withdraw.Kinds {
 		kind := model.Key{Group: k.Group, Kind: k.Name}
 		gvr, served := w.Cluster.Resource(kind.Group, kind.Kind)
@@ -237,7 +234,7 @@ func (w *Writer) reviewKind(ctx context.Context, kind model.Key, gvr schema.Grou
 			if result == resultRefused {
 				return true // each object is read before it is written in any case
 			}
-			if !sleep(ctx, max(pause, time.Second)) {
+			if !kube.Sleep(ctx, max(pause, time.Second)) {
 				return false
 			}
 			continue
@@ -279,21 +276,4 @@ func clipTo(message string, most int) string {
 		end--
 	}
 	return message[:end] + "…"
-}
-
-// quiet is a context in which client-go's own log lines, which repeat what is said here, are dropped.
-func quiet(ctx context.Context) context.Context {
-	return klog.NewContext(ctx, logr.FromSlogHandler(slog.DiscardHandler))
-}
-
-// sleep waits; it is false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

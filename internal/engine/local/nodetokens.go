@@ -49,6 +49,15 @@ func (t *nodeTokens) write() error {
 
 // rotate replaces the tokens long before they expire; proxies read them anew for every use.
 func (t *nodeTokens) rotate(ctx context.Context) {
+	everyRenewal(ctx, func() {
+		if err := t.write(); err != nil {
+			t.log.Error("rotate node tokens", "err", err)
+		}
+	})
+}
+
+// everyRenewal calls renew each time that tokens are due for replacement, until ctx ends.
+func everyRenewal(ctx context.Context, renew func()) {
 	tick := time.NewTicker(tokenRenew)
 	defer tick.Stop()
 	for {
@@ -56,9 +65,7 @@ func (t *nodeTokens) rotate(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := t.write(); err != nil {
-				t.log.Error("rotate node tokens", "err", err)
-			}
+			renew()
 		}
 	}
 }

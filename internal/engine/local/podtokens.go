@@ -56,20 +56,13 @@ func (t *podTokens) give(id *podIdentity) error {
 
 // rotate replaces the tokens long before they expire.
 func (t *podTokens) rotate(ctx context.Context) {
-	tick := time.NewTicker(tokenRenew)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	everyRenewal(ctx, func() {
 		for _, id := range t.holders() {
 			if err := t.give(id); err != nil {
 				t.log.Error("rotate a pod's token", "err", err)
 			}
 		}
-	}
+	})
 }
 
 // holders are the pods that have a token and live.

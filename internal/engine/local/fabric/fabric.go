@@ -99,24 +99,29 @@ func addNode(n Node) error {
 	if err := link(n.FabricPort(), "eth0", n.NetNS); err != nil {
 		return err
 	}
+	if err := n.attach(n.FabricPort()); err != nil {
+		return err
+	}
+	return netns.Do(n.NetNS, func() error { return setUpNode(n) })
+}
+
+// attach makes a link of the fabric namespace a port of the bridge, and sets it up.
+func (n Node) attach(name string) error {
 	bridge, err := netlink.LinkByName(bridgeName)
 	if err != nil {
 		return err
 	}
-	port, err := netlink.LinkByName(n.FabricPort())
+	port, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
 	if err := netlink.LinkSetMaster(port, bridge); err != nil {
 		return fmt.Errorf("attach to bridge: %w", err)
 	}
-	if err := quiet(n.has(IPv6), n.FabricPort()); err != nil {
+	if err := quiet(n.has(IPv6), name); err != nil {
 		return err
 	}
-	if err := linkUp(n.FabricPort()); err != nil {
-		return err
-	}
-	return netns.Do(n.NetNS, func() error { return setUpNode(n) })
+	return linkUp(name)
 }
 
 func setUpNode(n Node) error {

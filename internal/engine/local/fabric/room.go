@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/vishvananda/netlink"
-
 	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
@@ -34,21 +32,7 @@ func layRoom(n Node, roomNS string) error {
 	if err := addVeth(n.roomPort(), "eth0", roomNS); err != nil {
 		return err
 	}
-	bridge, err := netlink.LinkByName(bridgeName)
-	if err != nil {
-		return err
-	}
-	port, err := netlink.LinkByName(n.roomPort())
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetMaster(port, bridge); err != nil {
-		return err
-	}
-	if err := quiet(n.has(IPv6), n.roomPort()); err != nil {
-		return err
-	}
-	if err := linkUp(n.roomPort()); err != nil {
+	if err := n.attach(n.roomPort()); err != nil {
 		return err
 	}
 	return netns.Do(roomNS, func() error {
