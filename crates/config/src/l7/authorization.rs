@@ -32,18 +32,12 @@ impl Authorization {
         bytes: &Bytes,
         refused: impl FnOnce(Option<Vec<Target>>),
     ) -> Result<Self, Rejection> {
-        let mut targets = None;
-        let parsed = message::whole(bytes, |read: Option<&proto::Authorization>| {
-            targets = read.and_then(|read| target::parse_all(&read.targets).ok());
-        })
-        .and_then(|wire| {
-            targets = target::parse_all(&wire.targets).ok();
-            parse(name, &wire)
-        });
-        if parsed.is_err() {
-            refused(targets);
-        }
-        parsed
+        target::read_attached(
+            bytes,
+            |wire: &proto::Authorization| &wire.targets,
+            |wire| parse(name, wire),
+            refused,
+        )
     }
 }
 

@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::error::StartError;
 use super::pages::{deadline as asked_deadline, page};
+use super::process;
 use super::source::{node_of, source};
-use crate::certificates;
 use crate::connection_table::Cut;
 use crate::connections::Connections;
 use crate::current::Current;
@@ -37,7 +37,6 @@ use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{Pods, Table};
 use crate::publish::{Publisher, Watcher};
-use crate::revocations;
 use crate::settings::Settings;
 
 /// How often the end looks whether the last connection is gone.
@@ -143,27 +142,19 @@ impl Control {
 
     /// Keeps the revocation lists up to date, and tells how it stands with certificates.
     fn watch_certificates(&self) {
-        tokio::spawn(certificates::report(
-            self.manager.clone(),
-            Arc::clone(&self.metrics),
-            self.readiness.clone(),
-        ));
-        if let Some(path) = &self.settings.common.revocation_lists {
-            let reloader = revocations::Reloader {
-                path: path.clone(),
-                revocations: self.rules.revocations.clone(),
-                cut: {
-                    let workers = self.workers.clone();
-                    Box::new(move || {
-                        let told = workers.iter();
-                        told.for_each(|worker| worker.tell(Request::CutRevoked));
-                    })
-                },
-                metrics: Arc::clone(&self.metrics),
-                readiness: self.readiness.clone(),
-            };
-            tokio::spawn(reloader.run());
-        }
+        let workers = self.workers.clone();
+        let cut = move || {
+            let told = workers.iter();
+            told.for_each(|worker| worker.tell(Request::CutRevoked));
+        };
+        process::watch_certificates(
+            &self.settings.common,
+            &self.manager,
+            &self.rules,
+            &self.metrics,
+            &self.readiness,
+            cut,
+        );
     }
 
     /// Tells whoever started this process when it can do all that its predecessor does.

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
+use lateen_admin::Readiness;
+use lateen_identity::Manager;
 use lateen_telemetry::{Buffers, Metrics};
 use lateen_tls::{Roots, Rules};
 use tokio::sync::oneshot;
 
 use super::error::StartError;
 use crate::settings::Common;
-use crate::{VERSION, revocations};
+use crate::{VERSION, certificates, revocations};
 
 /// The memory that all tunnels of a process share: of what they receive, and of what they send.
 pub(super) type Budgets = (lateen_hbone::Budget, lateen_hbone::SendBudget);
@@ -90,6 +93,33 @@ pub(super) fn rules(settings: &Common) -> Result<Rules, StartError> {
         rules.revocations.replace(revocations::read(path)?);
     }
     Ok(rules)
+}
+
+/// Has the certificates reported, and has the file of revocation lists read again when it changes. `cut` ends the tunnels whose
+/// peer is revoked by then.
+pub(super) fn watch_certificates(
+    settings: &Common,
+    manager: &Manager,
+    rules: &Rules,
+    metrics: &Arc<Metrics>,
+    readiness: &Readiness,
+    cut: impl Fn() + Send + Sync + 'static,
+) {
+    tokio::spawn(certificates::report(
+        manager.clone(),
+        Arc::clone(metrics),
+        readiness.clone(),
+    ));
+    if let Some(path) = &settings.revocation_lists {
+        let reloader = revocations::Reloader {
+            path: path.clone(),
+            revocations: rules.revocations.clone(),
+            cut: Box::new(cut),
+            metrics: Arc::clone(metrics),
+            readiness: readiness.clone(),
+        };
+        tokio::spawn(reloader.run());
+    }
 }
 
 /// Has connections reported to collectors, if there are any; what is returned sends.

@@ -21,13 +21,14 @@ use tokio::time::{Instant, sleep};
 
 use super::error::StartError;
 use super::pages::{deadline as asked_deadline, page};
+use super::process;
 use super::source::{node_of, source};
 use crate::current::Current;
+use crate::dump;
 use crate::notify::Starter;
 use crate::publish::{Publisher, Watcher};
 use crate::settings::WaypointSettings;
 use crate::waypoint::{Entrance, Request, WaypointHandle};
-use crate::{certificates, dump, revocations};
 
 /// The readiness part that stands for the proxy's own certificate.
 pub(super) const CERTIFICATE: &str = "certificate";
@@ -98,25 +99,19 @@ impl Control {
 
     /// Keeps the revocation lists up to date, and tells how it stands with certificates.
     fn watch_certificates(&self) {
-        tokio::spawn(certificates::report(
-            self.manager.clone(),
-            Arc::clone(&self.metrics),
-            self.readiness.clone(),
-        ));
-        if let Some(path) = &self.settings.common.revocation_lists {
-            let workers = self.workers.clone();
-            let reloader = revocations::Reloader {
-                path: path.clone(),
-                revocations: self.rules.revocations.clone(),
-                cut: Box::new(move || {
-                    let told = workers.iter();
-                    told.for_each(|worker| worker.tell(Request::CutRevoked));
-                }),
-                metrics: Arc::clone(&self.metrics),
-                readiness: self.readiness.clone(),
-            };
-            tokio::spawn(reloader.run());
-        }
+        let workers = self.workers.clone();
+        let cut = move || {
+            let told = workers.iter();
+            told.for_each(|worker| worker.tell(Request::CutRevoked));
+        };
+        process::watch_certificates(
+            &self.settings.common,
+            &self.manager,
+            &self.rules,
+            &self.metrics,
+            &self.readiness,
+            cut,
+        );
     }
 
     /// Opens the listener once the configuration is complete and the certificate is there: a tunnel before that could only be
