@@ -24,8 +24,8 @@ stage
 
 # ztunnel's DaemonSet: ours, with another image and on node2 alone.
 ztunnel() {
-  k -n lateen-system get daemonset lateen-node -o json | jq '{apiVersion, kind, metadata: {name: "ztunnel", namespace: "lateen-system"}, spec}
-    | .spec.selector.matchLabels = {app: "ztunnel"} | .spec.template.metadata.labels = {app: "ztunnel"}
+  k -n lateen-system get daemonset lateen-node -o json | jq '{apiVersion, kind, metadata: {name: "unmodified-ztunnel", namespace: "lateen-system"}, spec}
+    | .spec.selector.matchLabels = {app: "unmodified-ztunnel"} | .spec.template.metadata.labels = {app: "unmodified-ztunnel"}
     | .spec.template.spec.nodeSelector = {"kubernetes.io/hostname": "node2"} | .spec.template.spec.terminationGracePeriodSeconds = 30
     | .spec.template.spec.containers[0] |= (.image = "docker.io/local/ztunnel:1" | del(.args))'
 }
@@ -35,7 +35,7 @@ own() { # VALUES...: where our node proxies run
 load_all
 sleep 1
 check "ztunnel comes to node2, under load" k apply -f - < <(ztunnel)
-check "it is ready" k -n lateen-system rollout status daemonset/ztunnel --timeout=60s
+check "it is ready" k -n lateen-system rollout status daemonset/unmodified-ztunnel --timeout=60s
 check "and ours goes from there" own --set "node.nodeSelector.kubernetes\.io/hostname=node1"
 ours_gone() { [ -z "$(k -n lateen-system get pods -l app=lateen-node --field-selector spec.nodeName=node2 -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null) | .metadata.name')" ]; }
 check "it has been told to" eventually 30 ours_gone
@@ -45,7 +45,7 @@ unharmed "${ALL[@]}"
 # Both kinds serve, ask, judge and name their peers.
 CLIENT='src.identity="spiffe://cluster.local/ns/faults/sa/client"'
 inbound() { k -n lateen-system logs "$(pod_on lateen-system "app=$1" "$2")" --tail=400 | grep 'direction="inbound"' | found "$CLIENT"; }
-to_ztunnel() { reaches "$NS1" "$IP2:8080" && inbound ztunnel node2; }
+to_ztunnel() { reaches "$NS1" "$IP2:8080" && inbound unmodified-ztunnel node2; }
 to_ours() { reaches "$NS2" "$IP1:8080" && inbound lateen-node node1; }
 check "ours to ztunnel, with the client's identity" eventually 30 to_ztunnel
 check "ztunnel to ours" eventually 30 to_ours
@@ -83,7 +83,7 @@ check "then they are admitted again" eventually 30 open
 load_all
 sleep 1
 check "ours comes back to node2, under load" own
-check "and ztunnel goes" k -n lateen-system delete daemonset ztunnel --wait=false
+check "and ztunnel goes" k -n lateen-system delete daemonset unmodified-ztunnel --wait=false
 sleep 8
 # What ztunnel carried it cuts when its time is up, as it does on its own.
 unharmed new1 new2 outside
