@@ -3,7 +3,7 @@
 use super::interface::Malformed;
 
 /// The longest message that is taken, in bytes.
-const LONGEST: usize = 1 << 30;
+const LONGEST: u32 = 1 << 30;
 
 /// A message with its prefix, uncompressed.
 pub fn frame(message: &[u8]) -> Vec<u8> {
@@ -39,39 +39,33 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Takes a piece of content and returns how many messages it completes.
-    pub fn feed(&mut self, mut input: &[u8]) -> Result<u32, Malformed> {
-        let mut complete = 0;
-        while !input.is_empty() {
-            if self.begun < self.prefix.len() {
-                let taken = input.len().min(self.prefix.len() - self.begun);
-                let (now, rest) = input.split_at(taken);
-                self.prefix[self.begun..self.begun + taken].copy_from_slice(now);
-                self.begun += taken;
-                input = rest;
-                if self.begun < self.prefix.len() {
-                    break;
-                }
-                let [compressed, length @ ..] = self.prefix;
-                self.left = u32::from_be_bytes(length) as usize;
-                if compressed > 1 || self.left > LONGEST {
-                    return Err(Malformed::Rule("not the prefix of a message of gRPC"));
-                }
-            }
-            let taken = input.len().min(self.left);
-            self.left -= taken;
-            input = &input[taken..];
-            if self.left == 0 {
-                self.begun = 0;
-                complete += 1;
-            }
+    /// Takes content up to the end of the message that it goes on with. Returns the length of that message if it is
+    /// complete.
+    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<u64>, Malformed> {
+        let missing = self.prefix.len() - self.begun;
+        let (now, rest) = input.split_at(missing.min(input.len()));
+        self.prefix[self.begun..][..now.len()].copy_from_slice(now);
+        self.begun += now.len();
+        *input = rest;
+        if self.begun < self.prefix.len() {
+            return Ok(None);
         }
-        // An empty message is complete with its prefix.
-        if self.begun == self.prefix.len() && self.left == 0 {
-            self.begun = 0;
-            complete += 1;
+        let [compressed, length @ ..] = self.prefix;
+        let length = u32::from_be_bytes(length);
+        if missing > 0 {
+            if compressed > 1 || length > LONGEST {
+                return Err(Malformed::Rule("not the prefix of a message of gRPC"));
+            }
+            self.left = length as usize;
         }
-        Ok(complete)
+        let taken = input.len().min(self.left);
+        *input = &input[taken..];
+        self.left -= taken;
+        if self.left > 0 {
+            return Ok(None);
+        }
+        self.begun = 0;
+        Ok(Some(u64::from(length)))
     }
 
     /// Whether a message has begun and not ended.
@@ -100,19 +94,23 @@ mod tests {
         ) {
             let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message)).collect();
             let mut reader = Messages::default();
-            let counts = bytes.chunks(piece).map(|part| reader.feed(part));
-            let count: u32 = counts.map(Result::unwrap).sum();
-            prop_assert_eq!(count as usize, messages.len());
+            let mut lengths = Vec::new();
+            for mut part in bytes.chunks(piece) {
+                while !part.is_empty() {
+                    lengths.extend(reader.feed(&mut part).unwrap());
+                }
+            }
+            prop_assert_eq!(lengths, messages.iter().map(|message| message.len() as u64).collect::<Vec<_>>());
             prop_assert!(!reader.is_within());
-            prop_assert_eq!(reader.feed(&frame(b"longer")[..part]), Ok(0));
+            prop_assert_eq!(reader.feed(&mut &frame(b"longer")[..part]), Ok(None));
             prop_assert!(reader.is_within());
         }
 
         #[test]
         fn no_bytes_make_it_panic(input in prop::collection::vec(any::<u8>(), 0..60), piece in 1usize..9) {
             let mut reader = Messages::default();
-            for part in input.chunks(piece) {
-                if reader.feed(part).is_err() { break }
+            for mut part in input.chunks(piece) {
+                while !part.is_empty() && reader.feed(&mut part).is_ok() {}
             }
         }
     }

@@ -179,33 +179,33 @@ impl Http2 {
     fn take_data(
         &mut self,
         id: StreamId,
-        content: &[u8],
+        mut content: &[u8],
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         let Some(stream) = self.streams.get_mut(&id.get()) else {
             return Ok(());
         };
-        stream.content += content.len() as u64;
         if self.requests.form == Form::Http || stream.status != 200 {
+            stream.content += content.len() as u64;
             return Ok(());
         }
-        let complete = stream.messages.feed(content)?;
-        stream.answers += complete;
-        if self.requests.form == Form::Streaming && complete > 0 {
-            let unasked = Malformed::Rule("a message came that answers none");
-            let slot = stream
-                .slot
-                .take()
-                .filter(|_| complete == 1)
-                .ok_or(unasked)?;
-            done.push(Completion {
-                slot,
-                outcome: Ok(Answer {
+        // What follows a message is not its content, however the reads cut it.
+        while !content.is_empty() {
+            let Some(length) = stream.messages.feed(&mut content)? else {
+                continue;
+            };
+            stream.content = length;
+            stream.answers += 1;
+            if self.requests.form == Form::Streaming {
+                let unasked = Malformed::Rule("a message came that answers none");
+                let slot = stream.slot.take().ok_or(unasked)?;
+                let outcome = Ok(Answer {
                     status: 200,
-                    content: std::mem::take(&mut stream.content).saturating_sub(5),
-                }),
-            });
-            self.idle.push(id.get());
+                    content: length,
+                });
+                done.push(Completion { slot, outcome });
+                self.idle.push(id.get());
+            }
         }
         Ok(())
     }
@@ -237,10 +237,7 @@ impl Http2 {
             (None, Form::Http, _) => Ok(answer),
             (None, _, Some(status @ 1..)) => Err(Failure::Grpc(status)),
             (None, _, _) if stream.status != 200 => Err(Failure::Status(stream.status)),
-            (None, Form::Unary, Some(0)) if whole => Ok(Answer {
-                content: stream.content - 5,
-                ..answer
-            }),
+            (None, Form::Unary, Some(0)) if whole => Ok(answer),
             (None, Form::Streaming, Some(0)) => Err(Failure::Closed),
             (None, _, _) => Err(Failure::Malformed),
         };

@@ -413,6 +413,32 @@ fn messages_share_a_stream_that_stays() {
 }
 
 #[test]
+fn an_answer_ends_with_its_message_however_what_follows_is_cut() {
+    let outcome = |pieces: &[&[u8]]| {
+        let mut client = ready(Form::Streaming, "ping", &[]);
+        start(&mut client, 0);
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        let mut hear = |piece: &[u8]| {
+            let piece = Bytes::copy_from_slice(piece);
+            client.receive(&piece, 0, &mut out, &mut done).is_err()
+        };
+        let broke = pieces.iter().any(|piece| hear(piece));
+        (done, broke)
+    };
+    // Behind the answer: the begin of another message, a whole one, and what is none.
+    for (more, broke) in [(&[0, 0, 1][..], false), (&[0; 5], true), (&[9; 5], true)] {
+        let content = [&grpc::frame(b"pong"), more].concat();
+        let head = one(kind::HEADERS, flag::END_HEADERS, 1, OK);
+        let bytes = [head, one(kind::DATA, 0, 1, &content)].concat();
+        for cut in 0..=bytes.len() {
+            let (first, second) = bytes.split_at(cut);
+            let expected = (vec![answered(0, 4)], broke);
+            assert_eq!(outcome(&[first, second]), expected, "{more:?} {cut}");
+        }
+    }
+}
+
+#[test]
 fn what_no_server_may_send_is_malformed() {
     let ends = flag::END_STREAM | flag::END_HEADERS;
     let table: [Vec<u8>; 9] = [
