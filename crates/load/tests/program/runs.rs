@@ -1,77 +1,71 @@
-//! What a run sends, counts and says, whatever it meets.
+//! What a run counts and says, whatever it meets.
 
-use super::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::rig::{Ended, count, ended, http_server, program, report, run, serve, signal};
+use crate::service::Service;
+
+/// The command line of a run against a service of its own.
+fn at(service: &Service, target: &str, load: &str) -> String {
+    format!("--url {} {load}", service.url(target))
+}
 
 #[test]
 fn a_run_tells_no_percentile_that_rests_on_few_answers() {
-    let service = Service::start();
-    let url = format!("http://{}/", service.address);
-    let output = program()
-        .args(["run", "--url", &url, "-n300", "--qps=0", "--json", "-"])
-        .output()
-        .unwrap();
-    let report = json(&output);
+    let service = Service::start("");
+    let line = at(&service, "/", "-n300 --qps=0 --json -");
+    let ended = ended(format!("run {line}"));
+    let report = ended.json();
     assert!(report["response_time"]["p50"].is_f64(), "{report}");
     assert!(report["response_time"].get("p75").is_none(), "{report}");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("– fewer than 100 times"), "{text}");
+    assert!(
+        ended.err.contains("– fewer than 100 times"),
+        "{}",
+        ended.err
+    );
 }
 
 #[test]
 fn connections_of_the_warm_up_have_times_of_their_own() {
-    let service = Service::start();
-    let url = format!("http://{}/", service.address);
-    let report = json(&run(&url, &["--qps=50", "-c4", "-d1s", "--warmup=500ms"]));
-    assert_eq!(report["connect_time"]["count"], 0, "{report}");
-    assert_eq!(report["warmup_connect_time"]["count"], 4);
-    let args = [
-        "--qps=50",
-        "-c4",
-        "-d1s",
-        "--warmup=500ms",
-        "--no-keepalive",
-    ];
-    let report = json(&run(&url, &args));
-    let count = |name: &str| report[name]["count"].as_u64().unwrap();
-    assert_eq!(
-        count("connect_time") + count("warmup_connect_time"),
-        report["counts"]["connections_opened"].as_u64().unwrap()
-    );
+    let service = Service::start("");
+    let load = at(&service, "/", "--qps=50 -c4 -d1s --warmup=500ms");
+    let kept = report(&load);
+    assert_eq!(kept["connect_time"]["count"], 0, "{kept}");
+    assert_eq!(kept["warmup_connect_time"]["count"], 4);
+    let report = report(load + " --no-keepalive");
+    let [connects, before, opened, answers] = [
+        "connect_time.count",
+        "warmup_connect_time.count",
+        "counts.connections_opened",
+        "response_time.count",
+    ]
+    .map(|path| count(&report, path));
+    assert_eq!(connects + before, opened);
     // A request of the measured time opens a connection of the measured time.
-    assert!(count("connect_time") <= count("response_time"), "{report}");
-    assert!(count("connect_time") >= 25, "{report}");
+    assert!(connects <= answers && connects >= 25, "{report}");
 }
 
 #[test]
 fn every_request_that_was_meant_to_start_is_accounted_for() {
-    let service = Service::start();
+    let service = Service::start("");
     for arrivals in ["uniform", "jitter", "poisson"] {
-        let url = format!("http://{}/?size=1024", service.address);
-        let output = run(
-            &url,
-            &[
-                "--qps=500",
-                "-c4",
-                "-d1s",
-                "--warmup=200ms",
-                "--arrivals",
-                arrivals,
-            ],
-        );
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let report = json(&output);
+        let load = format!("--qps=500 -c4 -d1s --warmup=200ms --arrivals {arrivals}");
+        let ended = run(at(&service, "/?size=1024", &load));
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        let report = ended.json();
         let counts = &report["counts"];
-        let ok = counts["ok"].as_u64().unwrap();
+        let ok = count(&report, "counts.ok");
         assert!((400..600).contains(&ok), "{arrivals}: {counts}");
         assert_eq!(counts["intended"], counts["ok"], "{arrivals}: {counts}");
         assert_eq!(counts["content_bytes"], ok * 1024);
         assert_eq!(counts["connections_opened"], 4);
         assert_eq!(report["status"]["200"], ok);
-        assert_eq!(report["errors"], Value::Object(Default::default()));
+        assert_eq!(report["errors"], json!({}));
         for name in ["response_time", "service_time", "lateness"] {
             assert_eq!(report[name]["count"], ok, "{arrivals}: {name}");
         }
@@ -85,17 +79,12 @@ fn every_request_that_was_meant_to_start_is_accounted_for() {
 
 #[test]
 fn a_request_that_waits_for_a_busy_connection_counts_from_when_it_was_due() {
-    let service = Service::start();
+    let service = Service::start("");
     // One connection, a request due every 10 ms, each taking 30 ms: a queue that only grows.
-    let url = format!("http://{}/?delay=30ms", service.address);
-    let path = scratch("queue.json");
-    let fortio = format!("--fortio-json={}", path.display());
-    let report = json(&run(
-        &url,
-        &["--qps=100", "-c1", "-d1s", "--warmup=0", &fortio],
-    ));
-    let result: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let fortio = format!("-d1s --fortio-json={}", file.path().display());
+    let report = report(at(&service, "/?delay=30ms --qps=100 -c1", &fortio));
+    let result: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
     let rate = result["ActualQPS"].as_f64().unwrap();
     assert!(
         rate < 34.0,
@@ -104,67 +93,46 @@ fn a_request_that_waits_for_a_busy_connection_counts_from_when_it_was_due() {
     let at = |name: &str, point: &str| report[name][point].as_f64().unwrap();
     assert!(
         (30.0..200.0).contains(&at("service_time", "p50")),
-        "{}",
-        report["service_time"]
+        "{report}"
     );
+    assert!(at("response_time", "max") > 1000.0, "{report}");
+    let late = at("lateness", "p50");
     assert!(
-        at("response_time", "max") > 1000.0,
-        "{}",
-        report["response_time"]
+        late < 10.0,
+        "waiting for the service is not the generator's fault: {late}"
     );
-    assert!(
-        at("lateness", "p50") < 10.0,
-        "waiting for the service is not the generator's fault"
-    );
-    assert!(report["rates"]["achieved_qps"].as_f64().unwrap() < 50.0);
+    assert!(at("rates", "achieved_qps") < 50.0);
 }
 
 #[test]
-fn a_closed_loop_keeps_every_connection_busy() {
-    let service = Service::start();
-    let url = format!("http://{}/?delay=10ms", service.address);
-    let report = json(&run(&url, &["--qps=0", "-c4", "-d1s", "--warmup=0"]));
-    let ok = report["counts"]["ok"].as_u64().unwrap();
+fn connections_of_a_closed_loop_are_busy_and_those_without_keep_alive_carry_one_request() {
+    let service = Service::start("");
+    let closed = report(at(&service, "/?delay=10ms", "--qps=0 -c4 -d1s"));
+    let ok = count(&closed, "counts.ok");
     assert!(
         (40..=404).contains(&ok),
         "four connections at 10 ms each: {ok}"
     );
-    assert_eq!(report["config"]["arrivals"], "closed-loop");
-}
-
-#[test]
-fn without_keep_alive_every_request_has_its_own_connection() {
-    let service = Service::start();
-    let url = format!("http://{}/", service.address);
-    let report = json(&run(
-        &url,
-        &["--qps=100", "-c4", "-d1s", "--warmup=0", "--no-keepalive"],
-    ));
-    assert_eq!(report["counts"]["ok"], 100);
+    assert_eq!(closed["config"]["arrivals"], "closed-loop");
+    let alone = report(at(&service, "/", "--qps=100 -c4 -d1s --no-keepalive"));
+    assert_eq!(alone["counts"]["ok"], 100);
     // The first four requests use what was opened before the start.
-    assert_eq!(report["counts"]["connections_opened"], 100);
+    assert_eq!(alone["counts"]["connections_opened"], 100);
 }
 
 #[test]
 fn a_number_of_requests_is_sent_exactly_at_a_rate_or_as_fast_as_possible() {
-    let service = Service::start();
-    let url = format!(
-        "http://{}/?size=16&status=503:20&delay=20ms",
-        service.address
-    );
+    let service = Service::start("");
+    let url = "/?size=16&status=503:20&delay=20ms";
     // Fewer requests than connections, an uneven share of them, and many.
     for requests in [1, 3, 37, 500] {
         for qps in ["0", "1000"] {
-            let count = format!("-n{requests}");
             // A single request may be the one in five that fails, which is no result.
-            let output = run(&url, &["--qps", qps, "-c4", &count]);
-            let report = json(&output);
+            let ended = run(at(&service, url, &format!("--qps {qps} -c4 -n{requests}")));
+            let report = ended.json();
             let counts = &report["counts"];
-            let (ok, failed) = (
-                counts["ok"].as_u64().unwrap(),
-                counts["failed"].as_u64().unwrap(),
-            );
-            assert_eq!(ok + failed, requests, "--qps {qps}: {counts}");
+            let all = count(&report, "counts.ok") + count(&report, "counts.failed");
+            assert_eq!(all, requests, "--qps {qps}: {counts}");
             assert_eq!(counts["intended"], requests, "--qps {qps}: {counts}");
             assert_eq!(counts["warmup_ok"], 0, "all are measured: {counts}");
             assert_eq!(report["config"]["requests"], requests);
@@ -179,68 +147,54 @@ fn a_number_of_requests_is_sent_exactly_at_a_rate_or_as_fast_as_possible() {
             }
             if (qps, requests) == ("1000", 500) {
                 // Four connections at 20 ms an answer carry 200 a second.
-                let text = String::from_utf8_lossy(&output.stderr);
-                assert!(text.contains("less than 99 % of the wanted rate"), "{text}");
+                ended.refused(0, "less than 99 % of the wanted rate");
             }
         }
     }
-    for other in ["-d1s", "--warmup=1s"] {
-        let output = run(&url, &["-n5", other]);
-        assert_eq!(output.status.code(), Some(64), "-n and {other}");
+    for wrong in ["-n5 -d1s", "-n5 --warmup=1s", "-n0"] {
+        run(at(&service, url, wrong)).refused(64, "--requests");
     }
-    assert_eq!(run(&url, &["-n0"]).status.code(), Some(64));
 }
 
 #[test]
 fn failures_are_counted_by_kind_and_do_not_end_the_run() {
-    let service = Service::start();
-    let url = format!("http://{}/?status=503:50&close=20", service.address);
-    let output = run(&url, &["--qps=400", "-c4", "-d1s", "--warmup=0"]);
-    assert!(output.status.success());
-    let report = json(&output);
-    let failed = report["counts"]["failed"].as_u64().unwrap();
+    let service = Service::start("");
+    let load = "--qps=400 -c4 -d1s";
+    let ended = run(at(&service, "/?status=503:50&close=20", load));
+    assert_eq!(ended.code, Some(0));
+    let report = ended.json();
+    let failed = count(&report, "counts.failed");
     assert!((100..300).contains(&failed), "{}", report["counts"]);
-    assert_eq!(report["errors"]["status_503"], failed);
-    assert_eq!(report["status"]["503"], failed);
-    assert_eq!(report["failed_time"]["count"], failed);
+    for path in ["errors.status_503", "status.503", "failed_time.count"] {
+        assert_eq!(count(&report, path), failed, "{path}");
+    }
 }
 
 #[test]
 fn a_response_that_never_comes_is_a_timeout_and_the_next_request_has_a_new_connection() {
-    let service = Service::start();
-    let url = format!("http://{}/?delay=5s:40", service.address);
-    let report = json(&run(
-        &url,
-        &["--qps=20", "-c4", "-d1s", "--warmup=0", "--timeout=300ms"],
-    ));
-    let timeouts = report["errors"]["timeout"].as_u64().unwrap();
-    assert!(
-        timeouts > 0 && report["counts"]["ok"].as_u64().unwrap() > 0,
-        "{}",
-        report["counts"]
-    );
-    assert!(report["counts"]["connections_opened"].as_u64().unwrap() > 4);
+    let service = Service::start("");
+    let load = "--qps=20 -c4 -d1s --timeout=300ms";
+    let report = report(at(&service, "/?delay=5s:40", load));
+    assert!(count(&report, "errors.timeout") > 0, "{report}");
+    assert!(count(&report, "counts.ok") > 0, "{report}");
+    assert!(count(&report, "counts.connections_opened") > 4);
 }
 
 /// A server that answers each connection with the same bytes and closes it.
 fn answer_with(bytes: &'static [u8]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    // The thread ends with the test process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut request = [0; 1024];
-            if stream.read(&mut request).is_ok_and(|count| count > 0) {
-                let _ = stream.write_all(bytes);
-            }
+    serve(|mut stream, _| {
+        if let Ok(1..) = stream.read(&mut [0; 1024]) {
+            let _ = stream.write_all(bytes);
         }
-    });
-    address
+    })
 }
 
 #[test]
 fn broken_servers_are_told_apart_and_leave_nothing_to_trust() {
+    let run = |bytes| {
+        let address = answer_with(bytes);
+        run(format!("--url http://{address}/ --qps=50 -c1 -d300ms"))
+    };
     let table: [(&[u8], &str); 4] = [
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut short",
@@ -254,124 +208,88 @@ fn broken_servers_are_told_apart_and_leave_nothing_to_trust() {
         (b"", "closed"),
     ];
     for (bytes, kind) in table {
-        let url = format!("http://{}/", answer_with(bytes));
-        let output = run(&url, &["--qps=50", "-c1", "-d300ms", "--warmup=0"]);
-        assert_eq!(output.status.code(), Some(1), "no answer is an error");
-        let report = json(&output);
-        let failed = report["counts"]["failed"].as_u64().unwrap();
-        assert_eq!(
-            (report["counts"]["ok"].as_u64(), failed),
-            (Some(0), 15),
-            "{kind}"
-        );
-        assert_eq!(report["errors"][kind], failed, "{}", report["errors"]);
+        let ended = run(bytes);
+        assert_eq!(ended.code, Some(1), "no answer is an error");
+        let report = ended.json();
+        assert_eq!(report["counts"]["ok"], 0, "{kind}");
+        assert_eq!(report["counts"]["failed"], 15, "{kind}");
+        assert_eq!(report["errors"][kind], 15, "{report}");
     }
-    let url = format!(
-        "http://{}/",
-        answer_with(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")
-    );
-    let report = json(&run(&url, &["--qps=50", "-c1", "-d300ms", "--warmup=0"]));
+    let whole = run(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").json();
     assert_eq!(
-        report["counts"]["ok"], 15,
-        "a body that the end of the connection ends is whole"
+        whole["counts"]["ok"], 15,
+        "the end of the connection ends a body"
     );
 }
 
+/// A port on which nothing listens.
+fn closed_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
 #[test]
-fn targets_that_cannot_be_used_are_an_error_with_a_cure() {
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let table = [
-        (format!("http://{closed}/"), "connection refused"),
-        ("http://name.invalid/".to_owned(), "check the name"),
-        ("127.0.0.1:80".to_owned(), "begin with http://"),
-    ];
-    for (url, expected) in table {
-        let output = run(&url, &["-d1s"]);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{url}");
-        assert!(error.contains(expected), "{url}: {error}");
+fn targets_that_cannot_be_used_are_an_error_with_a_cure_unless_initial_errors_are_allowed() {
+    let closed = format!("http://{}/", closed_port());
+    for (url, expected) in [
+        (&*closed, "connection refused"),
+        ("http://name.invalid/", "check the name"),
+        ("127.0.0.1:80", "begin with http://"),
+    ] {
+        let ended = run(format!("--url {url} -d1s"));
+        ended.refused(1, expected);
         assert!(
-            output.stdout.is_empty(),
+            ended.out.is_empty(),
             "{url}: no result where nothing was measured"
         );
     }
-    let output = program()
-        .args(["run", "--url", "http://a", "--qps", "-5"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(64));
+    ended("run --url http://a --qps -5").refused(64, "-5");
+    let late = report(format!("--url {closed} -n3 --qps=0 -c2 --initial-errors"));
+    assert_eq!(late["errors"]["refused"], 3);
+    assert_eq!(late["counts"]["ok"], 0);
 }
 
-#[test]
-fn an_interrupted_run_writes_what_it_has() {
-    let service = Service::start();
-    let file = scratch("interrupted.json");
-    let url = format!("http://{}/", service.address);
-    let mut process = program()
-        .args([
-            "run",
-            "--url",
-            &url,
-            "--qps=200",
-            "-c2",
-            "-d10m",
-            "--warmup=0",
-            "--progress",
-            "--json",
-        ])
-        .arg(&file)
-        .stdout(Stdio::null())
+/// Ends a program with SIGINT once it has said something. Its first line, and what it wrote.
+fn interrupted(line: &str) -> (String, Ended) {
+    let mut process = program(line)
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A line of progress says that the run is under way.
-    let mut line = String::new();
-    BufReader::new(process.stderr.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(line.contains("answers"), "{line}");
+    let mut said = BufReader::new(process.stderr.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
     signal(&process, Signal::SIGINT);
-    assert!(process.wait().unwrap().success());
-    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(report["interrupted"], true);
-    let (ok, measured) = (
-        report["counts"]["ok"].as_f64().unwrap(),
-        report["measured_s"].as_f64().unwrap(),
-    );
-    assert!(
-        ok >= 100.0 && measured < 60.0,
-        "{ok} answers in {measured} s"
-    );
-    assert!(
-        report["rates"]["achieved_qps"].as_f64().unwrap() > 50.0,
-        "the rate is that of the time measured"
-    );
+    let output = process.wait_with_output().unwrap();
+    std::io::copy(&mut said, &mut std::io::sink()).unwrap();
+    (first, output.into())
 }
 
 #[test]
-fn a_target_that_is_not_there_yet_is_a_result_where_that_is_allowed() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let url = format!("http://{address}/");
-    let refused = program()
-        .args(["run", "--url", &url, "-n", "3", "--qps", "0", "--json", "-"])
-        .output()
-        .unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        refused.stdout.is_empty(),
-        "it begins nothing unless told to"
-    );
-    let output = program()
-        .args(["run", "--url", &url, "-n", "3", "--qps", "0", "--json", "-"])
-        .args(["-c", "2", "--initial-errors"])
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["errors"]["refused"], 3);
-    assert_eq!(report["counts"]["ok"], 0);
+fn what_an_interrupted_run_or_search_has_is_written() {
+    let (url, _) = http_server();
+    let both = format!("--url {url}/ -c4 --threads=2 --json");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let run = "run --qps=200 -d10m --warmup=0";
+    for (progress, to) in [("--progress=json", "-"), ("--progress", path)] {
+        let (first, ended) = interrupted(&format!("{run} {progress} {both} {to}"));
+        assert!(first.contains("answers"), "{first}");
+        assert_eq!(ended.code, Some(0));
+        let report = match to {
+            "-" => ended.json(),
+            _ => serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),
+        };
+        assert_eq!(report["interrupted"], true);
+        assert!(count(&report, "counts.ok") >= 100, "{report}");
+        assert!(report["measured_s"].as_f64().unwrap() < 60.0, "{report}");
+        let rate = report["rates"]["achieved_qps"].as_f64().unwrap();
+        assert!(rate > 50.0, "the rate is that of the time measured: {rate}");
+    }
+    // Its first line comes after the first rate, so a second one is under way.
+    let search = "search --objective=p50<1m -d1s --warmup=0 --progress=none";
+    let found = interrupted(&format!("{search} {both} -")).1.json();
+    assert_eq!(found["limited_by"], "interrupted");
+    assert_eq!(found["found_qps"], Value::Null);
+    assert_eq!(found["steps"].as_array().unwrap().len(), 1);
 }

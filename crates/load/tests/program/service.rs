@@ -1,125 +1,146 @@
-//! What the service answers, and how it ends.
+//! The program as a service in a process of its own, and an HTTP/2 client of a few lines.
 
-use super::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
-#[test]
-fn the_service_answers_as_the_query_asks() {
-    let service = Service::start();
-    let answer = service.get("/health");
-    assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"),
-        "{answer}"
-    );
-    let answer = service.get("/x?status=404&size=3&header=X-A:b&delay=1ms");
-    assert!(
-        answer.starts_with("HTTP/1.1 404 ") && answer.contains("\r\nx-a: b\r\n"),
-        "{answer}"
-    );
-    assert!(answer.ends_with("\r\n\r\nabc"), "{answer}");
-    assert!(
-        service.get("/?status=x").starts_with("HTTP/1.1 400 ")
-            && service.get("/?status=99").is_empty(),
-        "a value that is none and a status that is none are Fortio's"
-    );
-    let large = service.get("/?size=3000000&writes=7");
-    assert_eq!(large.split_once("\r\n\r\n").unwrap().1.len(), 3_000_000);
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, Response};
 
-    let mut stream = service.connect();
-    stream
-        .write_all(
-            b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
-        )
-        .unwrap();
-    let mut interim = [0; 25];
-    stream.read_exact(&mut interim).unwrap();
-    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
-    stream
-        .write_all(b"helloGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answers = String::new();
-    stream.read_to_string(&mut answers).unwrap();
-    assert!(
-        answers.contains("\r\n\r\nhelloHTTP/1.1 200 OK"),
-        "both answers, in order: {answers}"
-    );
+use crate::rig::program;
+
+/// No wait of a test is longer.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A service in a process of its own; dropping it ends the process.
+pub struct Service {
+    pub process: Child,
+    /// Where it listens, in the order of the options' kinds: HTTP, TCP, UDP.
+    pub addresses: Vec<SocketAddr>,
 }
 
-#[test]
-fn limits_and_standard_parameters_are_set_for_the_service() {
-    let service = Service::start_with(&[
-        "--max-size=10",
-        "--max-delay=1ms",
-        "--default-params=size=5",
-    ]);
-    let length = |target: &str| {
-        let answer = service.get(target);
-        answer.split_once("\r\n\r\n").unwrap().1.len()
-    };
-    assert_eq!(
-        [length("/"), length("/?size=500"), length("/?x")],
-        [5, 10, 0]
-    );
-    let begin = Instant::now();
-    service.get("/?delay=10m");
-    assert!(begin.elapsed() < Duration::from_secs(60));
+impl Service {
+    pub fn start(line: &str) -> Service {
+        let mut process = program(format!("serve --listen 127.0.0.1:0 {line}"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let addresses = lines
+            .take(1 + line.matches("-echo=").count())
+            .map(|line| line.unwrap().rsplit(' ').next().unwrap().parse().unwrap())
+            .collect();
+        Service { process, addresses }
+    }
+
+    pub fn http(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub fn url(&self, target: &str) -> String {
+        format!("http://{}{target}", self.http())
+    }
+
+    /// A connection to one of its addresses.
+    pub fn connect_to(&self, index: usize) -> TcpStream {
+        let stream = TcpStream::connect(self.addresses[index]).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream
+    }
+
+    /// A connection on which these bytes were sent.
+    pub fn told(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = self.connect_to(0);
+        stream.write_all(bytes.as_ref()).unwrap();
+        stream
+    }
+
+    /// A connection on which a GET was sent, with more fields.
+    pub fn ask(&self, target: &str, fields: &str) -> TcpStream {
+        self.told(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+    }
+
+    /// Sends a GET on a connection of its own and returns all of the answer.
+    pub fn get(&self, target: &str) -> String {
+        rest(self.ask(target, "Connection: close\r\n"))
+    }
+
+    pub fn signal(&self) {
+        crate::rig::signal(&self.process, nix::sys::signal::Signal::SIGINT);
+    }
+
+    /// Waits for its end. Whether that was in order.
+    pub fn wait(&mut self) -> bool {
+        wait_until("it stops", || self.process.try_wait().unwrap().is_some());
+        self.process.wait().unwrap().success()
+    }
 }
 
-#[test]
-fn two_writes_without_nodelay_stall_and_with_it_do_not() {
-    let service = Service::start();
-    let service_time = |nodelay: u8| {
-        let url = format!(
-            "http://{}/?size=178&writes=2&nodelay={nodelay}",
-            service.address
-        );
-        // The next request follows at once, so that the kernel holds its ACKs back meanwhile.
-        let report = json(&run(&url, &["--qps=0", "-c1", "-d1s", "--warmup=500ms"]));
-        report["service_time"]["p50"].as_f64().unwrap()
-    };
-    let (stalled, quick) = (service_time(0), service_time(1));
-    assert!(stalled > 30.0, "the delayed ACK takes 40 ms: {stalled} ms");
-    assert!(quick < stalled / 2.0, "{quick} ms");
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
-#[test]
-fn the_service_finishes_what_it_began_and_stops() {
-    let mut service = Service::start();
-    let idle = service.connect();
-    let mut stream = service.connect();
-    stream
-        .write_all(b"GET /?delay=300ms&size=3 HTTP/1.1\r\nHost: a\r\n\r\n")
-        .unwrap();
-    // The health check behind it in time proves that the delayed request was read: one thread.
-    service.get("/health");
-    signal(&service.process, Signal::SIGTERM);
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.ends_with("abc"), "{answer}");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while service.process.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it does not stop");
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(service.process.wait().unwrap().success());
-    drop(idle);
 }
 
-#[test]
-fn the_service_holds_many_connections() {
-    let service = Service::start();
-    let mut connections: Vec<TcpStream> = (0..400).map(|_| service.connect()).collect();
-    for stream in &mut connections {
-        stream
-            .write_all(b"GET /?size=2 HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+/// All that arrives until the service ends the connection.
+pub fn rest(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
-    for stream in &mut connections {
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\nab") {
-            let mut piece = [0; 256];
-            let count = stream.read(&mut piece).unwrap();
-            assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&piece[..count]);
-        }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(DEADLINE, future).await.unwrap() })
+}
+
+pub async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (requests, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    requests.ready().await.unwrap()
+}
+
+/// A whole answer: head, body, trailers.
+pub type Answer = (http::response::Parts, Vec<u8>, HeaderMap);
+
+pub async fn content(response: Response<h2::RecvStream>) -> Result<Answer, h2::Error> {
+    let (head, mut body) = response.into_parts();
+    let mut content = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        content.extend_from_slice(&piece);
     }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    Ok((head, content, trailers))
+}
+
+/// Sends a request with a body and returns all of the answer.
+pub async fn exchange(
+    requests: &mut SendRequest<Bytes>,
+    request: http::request::Builder,
+    body: &[u8],
+) -> Result<Answer, h2::Error> {
+    let (response, mut stream) = requests.send_request(request.body(()).unwrap(), false)?;
+    stream.send_data(Bytes::copy_from_slice(body), true)?;
+    content(response.await?).await
+}
+
+pub fn post(address: SocketAddr, path: &str) -> http::request::Builder {
+    Request::post(format!("http://{address}{path}"))
 }

@@ -1,6 +1,4 @@
-//! The echo service's other protocols from outside: HTTP/2, TLS, gRPC, TCP and UDP.
-
-mod rig;
+//! What the echo service answers: HTTP of both versions, TLS, gRPC, TCP and UDP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,12 +8,95 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lateen_load::serve::frames::{Frames, frame};
-use rig::service::{DEADLINE, Service, block_on, connect, exchange, post};
-use rig::{Certificates, json, program, run, stderr};
+
+use crate::rig::{Certificates, count, ended, report, run};
+use crate::service::{DEADLINE, Service, block_on, connect, exchange, post, rest};
+
+#[test]
+fn the_service_answers_as_the_query_asks() {
+    let service = Service::start("");
+    for (target, begin, end) in [
+        ("/health", "HTTP/1.1 200 OK\r\n", "\r\n\r\nok\n"),
+        (
+            "/x?status=404&size=3&header=X-A:b&delay=1ms",
+            "HTTP/1.1 404 ",
+            "\r\n\r\nabc",
+        ),
+        // A value that is none, and a status that is none, are Fortio's.
+        ("/?status=x", "HTTP/1.1 400 ", ""),
+        ("/?status=99", "", ""),
+    ] {
+        let answer = service.get(target);
+        assert!(
+            answer.starts_with(begin) && answer.ends_with(end),
+            "{answer}"
+        );
+        assert_eq!(answer.is_empty(), begin.is_empty(), "{answer}");
+        assert_eq!(
+            answer.contains("\r\nx-a: b\r\n"),
+            target.contains("X-A"),
+            "{answer}"
+        );
+    }
+    let large = service.get("/?size=3000000&writes=7");
+    assert_eq!(large.split_once("\r\n\r\n").unwrap().1.len(), 3_000_000);
+
+    let ask = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    let mut stream = service.told(ask);
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let more = b"helloGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(more).unwrap();
+    let answers = rest(stream);
+    assert!(
+        answers.contains("\r\n\r\nhelloHTTP/1.1 200 OK"),
+        "both, in order: {answers}"
+    );
+}
+
+#[test]
+fn limits_and_standard_parameters_are_set_for_the_service() {
+    let service = Service::start("--max-size=10 --max-delay=1ms --default-params=size=5");
+    let length = |target| service.get(target).split_once("\r\n\r\n").unwrap().1.len();
+    assert_eq!(["/", "/?size=500", "/?x"].map(length), [5, 10, 0]);
+    let begin = Instant::now();
+    service.get("/?delay=10m");
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn two_writes_without_nodelay_stall_and_with_it_do_not() {
+    let service = Service::start("");
+    let service_time = |nodelay: u8| {
+        let url = service.url(&format!("/?size=178&writes=2&nodelay={nodelay}"));
+        // The next request follows at once, so that the kernel holds its ACKs back meanwhile.
+        let report = report(format!("--url {url} --qps=0 -c1 -d1s --warmup=500ms"));
+        report["service_time"]["p50"].as_f64().unwrap()
+    };
+    let (stalled, quick) = (service_time(0), service_time(1));
+    assert!(stalled > 30.0, "the delayed ACK takes 40 ms: {stalled} ms");
+    assert!(quick < stalled / 2.0, "{quick} ms");
+}
+
+#[test]
+fn the_service_holds_many_connections() {
+    let service = Service::start("");
+    let connections: Vec<_> = (0..400).map(|_| service.ask("/?size=2", "")).collect();
+    for mut stream in connections {
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nab") {
+            let mut piece = [0; 256];
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&piece[..count]);
+        }
+    }
+}
 
 #[test]
 fn http_2_is_answered_as_http_1_is() {
-    let service = Service::start(1, &["--max-size=4000000"]);
+    let service = Service::start("--max-size=4000000");
     let address = service.http();
     block_on(async {
         let mut requests = connect(address).await;
@@ -43,10 +124,8 @@ fn http_2_is_answered_as_http_1_is() {
         assert!(body.len() < 1000 && body.starts_with(&[0x1f, 0x8b]));
 
         let hung_up = exchange(requests, post(address, "/?status=99"), b"").await;
-        assert_eq!(
-            hung_up.unwrap_err().reason(),
-            Some(h2::Reason::INTERNAL_ERROR)
-        );
+        let reason = hung_up.unwrap_err().reason();
+        assert_eq!(reason, Some(h2::Reason::INTERNAL_ERROR));
 
         // A slow answer does not hold up those behind it on the connection.
         let slow = post(address, "/?delay=20s").body(()).unwrap();
@@ -56,10 +135,8 @@ fn http_2_is_answered_as_http_1_is() {
         drop(slow);
 
         let large = vec![0; (1 << 20) + 1];
-        let (head, ..) = exchange(requests, post(address, "/"), &large)
-            .await
-            .unwrap();
-        assert_eq!(head.status, 400);
+        let refused = exchange(requests, post(address, "/"), &large).await;
+        assert_eq!(refused.unwrap().0.status, 400);
 
         let last = exchange(requests, post(address, "/?close=true"), b"").await;
         assert_eq!(last.unwrap().0.status, 200);
@@ -71,46 +148,41 @@ fn http_2_is_answered_as_http_1_is() {
 
 #[test]
 fn both_versions_of_http_share_a_port_however_the_first_bytes_are_cut() {
-    let service = Service::start(1, &[]);
+    let service = Service::start("");
     for (bytes, expected) in [
         (
-            &b"POST /?size=2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"[..],
-            &b"HTTP/1.1 200 OK"[..],
+            "POST /?size=2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK",
         ),
         (
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-            b"\0\0",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+            "\0\0",
         ),
         (
-            b"PRI * HTTP/1.1\r\nHost: a\r\n\r\nGET x\r\n\r\n",
-            b"HTTP/1.1 400 Bad Request",
+            "PRI * HTTP/1.1\r\nHost: a\r\n\r\nGET x\r\n\r\n",
+            "HTTP/1.1 400 Bad Request",
         ),
     ] {
-        let mut stream = TcpStream::connect(service.http()).unwrap();
+        let mut stream = service.connect_to(0);
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        for byte in bytes {
+        for byte in bytes.as_bytes() {
             stream.write_all(&[*byte]).unwrap();
         }
         let mut answer = vec![0; expected.len()];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, expected);
+        assert_eq!(answer, expected.as_bytes());
     }
 }
 
 fn call(address: SocketAddr, method: &str) -> http::request::Builder {
-    post(address, method)
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
+    let call = post(address, method).header("te", "trailers");
+    call.header("content-type", "application/grpc")
 }
 
 fn messages(content: &[u8], gzip: bool) -> Vec<Bytes> {
     let mut frames = Frames::default();
     frames.push(content);
-    let mut messages = Vec::new();
-    while let Some(message) = frames.next(gzip).unwrap() {
-        messages.push(message);
-    }
+    let messages = std::iter::from_fn(|| frames.next(gzip).unwrap()).collect();
     assert!(frames.is_empty());
     messages
 }
@@ -120,15 +192,13 @@ const PING: &[u8] = b"\x08\x07\x10\x01\x1a\x05hello\x20\xc0\x96\xb1\x02";
 
 #[test]
 fn fortios_ping_comes_back_with_the_servers_time() {
-    let service = Service::start(1, &[]);
+    let service = Service::start("");
     let address = service.http();
     block_on(async {
         let mut requests = connect(address).await;
-        for gzip in [false, true] {
-            let mut request = call(address, "/fgrpc.PingServer/Ping");
-            if gzip {
-                request = request.header("grpc-encoding", "gzip");
-            }
+        for (gzip, encoding) in [(false, "identity"), (true, "gzip")] {
+            let request = call(address, "/fgrpc.PingServer/Ping");
+            let request = request.header("grpc-encoding", encoding);
             let begin = Instant::now();
             let answer = exchange(&mut requests, request, &frame(PING, gzip)).await;
             let (head, body, trailers) = answer.unwrap();
@@ -138,13 +208,9 @@ fn fortios_ping_comes_back_with_the_servers_time() {
             let messages = messages(&body, gzip);
             assert_eq!(messages.len(), 1);
             let (seq, rest) = messages[0].split_at(2);
-            assert_eq!(seq, b"\x08\x07");
-            assert!(
-                rest[0] == 0x10
-                    && rest[1..10]
-                        .iter()
-                        .all(|byte| byte & 0x80 != 0 || *byte != 0)
-            );
+            assert_eq!((seq, rest[0]), (&b"\x08\x07"[..], 0x10));
+            let mut time = rest[1..10].iter();
+            assert!(time.all(|byte| byte & 0x80 != 0 || *byte != 0));
             assert!(rest.ends_with(&PING[4..]), "{rest:?}");
             assert!(
                 rest.len() > PING.len(),
@@ -156,27 +222,26 @@ fn fortios_ping_comes_back_with_the_servers_time() {
 
 #[test]
 fn messages_of_a_stream_are_answered_one_by_one() {
-    let service = Service::start(1, &[]);
+    let service = Service::start("");
     let address = service.http();
+    let message = || frame(b"\x1a\x01a", false);
     block_on(async {
         let mut requests = connect(address).await;
         for method in ["/fgrpc.PingServer/Ping", "/lateen.load.v1.Echo/Stream"] {
             let request = call(address, method).body(()).unwrap();
             let (response, mut stream) = requests.send_request(request, false).unwrap();
-            stream.send_data(frame(b"\x1a\x01a", false), false).unwrap();
+            stream.send_data(message(), false).unwrap();
             let mut body = response.await.unwrap().into_body();
             let mut held = Frames::default();
             for count in 0..5 {
-                let message = loop {
+                let answer = loop {
                     if let Some(message) = held.next(false).unwrap() {
                         break message;
                     }
                     held.push(&body.data().await.unwrap().unwrap());
                 };
-                assert!(message.ends_with(b"\x1a\x01a"), "{count}: {message:?}");
-                stream
-                    .send_data(frame(b"\x1a\x01a", false), count == 4)
-                    .unwrap();
+                assert!(answer.ends_with(b"\x1a\x01a"), "{count}: {answer:?}");
+                stream.send_data(message(), count == 4).unwrap();
             }
             while let Some(piece) = body.data().await {
                 piece.unwrap();
@@ -188,18 +253,21 @@ fn messages_of_a_stream_are_answered_one_by_one() {
 
 #[test]
 fn health_is_told_and_what_cannot_be_called_has_a_status() {
-    let service = Service::start(1, &[]);
+    let service = Service::start("");
     let address = service.http();
-    let named = |name: &str| [&[0x0a, name.len() as u8], name.as_bytes()].concat();
+    let named = |name: &str| {
+        let message = [&[0x0a, name.len() as u8], name.as_bytes()].concat();
+        frame(&message, false)
+    };
     block_on(async {
         let mut requests = connect(address).await;
         let check = "/grpc.health.v1.Health/Check";
         let ping = "/fgrpc.PingServer/Ping";
         let table = [
             (check, frame(b"", false), "0", &b"\x08\x01"[..]),
-            (check, frame(&named("ping"), false), "0", b"\x08\x01"),
-            (check, frame(&named("ping_down"), false), "0", b"\x08\x02"),
-            (check, frame(&named("other"), false), "5", b""),
+            (check, named("ping"), "0", b"\x08\x01"),
+            (check, named("ping_down"), "0", b"\x08\x02"),
+            (check, named("other"), "5", b""),
             ("/a.B/C", frame(b"", false), "12", b""),
             (ping, frame(b"\xff\xff", false), "13", b""),
             (ping, Bytes::from_static(b"\0\0\0\0\x05ab"), "13", b""),
@@ -210,34 +278,22 @@ fn health_is_told_and_what_cannot_be_called_has_a_status() {
             let answer = exchange(&mut requests, call(address, method), &message).await;
             let (head, body, trailers) = answer.unwrap();
             assert_eq!(head.status, 200);
-            let found = trailers
-                .get("grpc-status")
-                .unwrap_or_else(|| &head.headers["grpc-status"]);
+            let found = trailers.get("grpc-status");
+            let found = found.unwrap_or_else(|| &head.headers["grpc-status"]);
             assert_eq!(found, status, "{method} {message:?}");
-            let messages = if body.is_empty() {
-                vec![]
-            } else {
-                messages(&body, false)
-            };
-            assert_eq!(messages.concat(), expected);
+            assert_eq!(messages(&body, false).concat(), expected);
         }
         let request = call(address, ping).header("grpc-encoding", "zstd");
         let (head, ..) = exchange(&mut requests, request, b"").await.unwrap();
         assert_eq!(head.headers["grpc-status"], "12");
 
         // A watch tells how it is and stays open.
-        let request = call(address, "/grpc.health.v1.Health/Watch")
-            .body(())
-            .unwrap();
-        let (response, mut stream) = requests.send_request(request, false).unwrap();
-        stream
-            .send_data(frame(&named("other"), false), true)
-            .unwrap();
+        let request = call(address, "/grpc.health.v1.Health/Watch").body(());
+        let (response, mut stream) = requests.send_request(request.unwrap(), false).unwrap();
+        stream.send_data(named("other"), true).unwrap();
         let mut body = response.await.unwrap().into_body();
-        assert_eq!(
-            messages(&body.data().await.unwrap().unwrap(), false),
-            [&b"\x08\x03"[..]]
-        );
+        let told = messages(&body.data().await.unwrap().unwrap(), false);
+        assert_eq!(told, [&b"\x08\x03"[..]]);
         let more = tokio::time::timeout(Duration::from_millis(50), body.data()).await;
         assert!(more.is_err(), "nothing more is said");
         // Only the end of the service ends it, and it does not hold that up.
@@ -251,67 +307,48 @@ fn health_is_told_and_what_cannot_be_called_has_a_status() {
 
 #[test]
 fn tls_speaks_what_the_client_chooses_and_asks_for_certificates_as_it_was_told() {
-    let certificates = Certificates::new();
-    let strangers = Certificates::new();
-    let text = |name: &str| certificates.text(name);
-    let (cert, key, ca) = (text("server.pem"), text("server.key"), text("ca.pem"));
-    let own = ["--tls-cert", &cert, "--tls-key", &key];
-    let (client_cert, client_key) = (text("client.pem"), text("client.key"));
-    let with = ["--cert", &client_cert, "--key", &client_key];
-    let (other_cert, other_key) = (strangers.text("client.pem"), strangers.text("client.key"));
-    let strange = ["--cert", &other_cert, "--key", &other_key];
-    let required = ["--client-ca", &ca];
-    let wanted = ["--client-ca", &ca, "--client-cert", "want"];
-    let none: &[&str] = &[];
-    let table: [(&[&str], &[&str], bool); 7] = [
-        (none, none, true),
-        (none, &with, true),
-        (&required, none, false),
-        (&required, &with, true),
-        (&required, &strange, false),
-        (&wanted, none, true),
-        (&wanted, &strange, false),
-    ];
-    for (asked, shown, expected) in table {
-        let service = Service::start(1, &[&own[..], asked].concat());
-        let port = service.http().port();
-        for (scheme, path, more) in [
-            ("https", "/?size=100000&writes=3", none),
-            ("https", "/?size=7", &["--http2"]),
-            ("grpcs", "", none),
+    let (certificates, strangers) = (Certificates::new(), Certificates::new());
+    let path = |name: &str| certificates.path(name);
+    let own = format!(
+        "--tls-cert {} --tls-key {}",
+        path("server.pem"),
+        path("server.key")
+    );
+    let shown = |from: &Certificates| {
+        let (cert, key) = (from.path("client.pem"), from.path("client.key"));
+        format!("--cert {cert} --key {key}")
+    };
+    let (with, strange) = (&*shown(&certificates), &*shown(&strangers));
+    let ca = path("ca.pem");
+    let required = &*format!("--client-ca {ca}");
+    let wanted = &*format!("{required} --client-cert want");
+    for (asked, shown, expected) in [
+        ("", "", 20),
+        ("", with, 20),
+        (required, "", 0),
+        (required, with, 20),
+        (required, strange, 0),
+        (wanted, "", 20),
+        (wanted, strange, 0),
+    ] {
+        let service = Service::start(&format!("{own} {asked}"));
+        let address = service.http();
+        for (scheme, target) in [
+            ("https", "/?size=100000&writes=3"),
+            ("https", "/?size=7 --http2"),
+            ("grpcs", ""),
         ] {
-            let url = format!("{scheme}://127.0.0.1:{port}{path}");
-            let args = [
-                "--url",
-                &url,
-                "--server-name=localhost",
-                "--cacert",
-                &ca,
-                "-n20",
-                "-c2",
-                "--qps=0",
-            ];
-            let output = run(&[&args[..], shown, more].concat());
-            let ok = if output.stdout.is_empty() {
-                0.into()
-            } else {
-                json(&output)["counts"]["ok"].clone()
+            let url = format!("{scheme}://{address}{target}");
+            let tls = format!("--server-name=localhost --cacert {ca} {shown}");
+            let ended = run(format!("--url {url} {tls} -n20 -c2 --qps=0"));
+            let ok = match ended.out.is_empty() {
+                true => 0,
+                false => count(&ended.json(), "counts.ok"),
             };
-            let expected = if expected { 20 } else { 0 };
-            assert_eq!(
-                ok,
-                expected,
-                "{asked:?} {shown:?} {url} {more:?}: {}",
-                stderr(&output)
-            );
+            assert_eq!(ok, expected, "{asked} {shown} {url}: {}", ended.err);
         }
-        let mut plain = TcpStream::connect(service.http()).unwrap();
-        plain.set_read_timeout(Some(DEADLINE)).unwrap();
-        plain
-            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
         let mut answer = Vec::new();
-        let _ = plain.read_to_end(&mut answer);
+        let _ = service.ask("/", "").read_to_end(&mut answer);
         assert!(
             !answer.starts_with(b"HTTP"),
             "a port for TLS answers nothing else"
@@ -321,7 +358,7 @@ fn tls_speaks_what_the_client_chooses_and_asks_for_certificates_as_it_was_told()
 
 #[test]
 fn bytes_and_datagrams_come_back() {
-    let service = Service::start(3, &["--tcp-echo=127.0.0.1:0", "--udp-echo=127.0.0.1:0"]);
+    let service = Service::start("--tcp-echo=127.0.0.1:0 --udp-echo=127.0.0.1:0");
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     // Little fits on the way to us, so that the service has to hold bytes back.
     socket.set_recv_buffer_size(8192).unwrap();
@@ -347,11 +384,9 @@ fn bytes_and_datagrams_come_back() {
         std::thread::sleep(Duration::from_millis(300));
     }
     assert!(before < sent.len(), "what is not read is not taken");
-    let other = TcpStream::connect(service.addresses[1]);
-    let mut other = other.unwrap();
+    let mut other = service.connect_to(1);
     other.write_all(b"meanwhile").unwrap();
     let mut meanwhile = [0; 9];
-    other.set_read_timeout(Some(DEADLINE)).unwrap();
     other.read_exact(&mut meanwhile).unwrap();
     assert_eq!(&meanwhile, b"meanwhile");
     let mut received = Vec::new();
@@ -378,35 +413,23 @@ fn bytes_and_datagrams_come_back() {
 #[test]
 fn what_cannot_be_served_is_said_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = listener.local_addr().unwrap().to_string();
+    let taken = listener.local_addr().unwrap();
     let certificates = Certificates::new();
     let (cert, key) = (
-        certificates.text("server.pem"),
-        certificates.text("client.key"),
+        certificates.path("server.pem"),
+        certificates.path("client.key"),
     );
-    let table: [(&[&str], i32, &str); 5] = [
-        (&["--tcp-echo", &taken], 1, "is the port taken"),
-        (&["--tls-cert", &cert], 64, "--tls-key"),
+    for (line, code, expected) in [
+        (format!("--tcp-echo {taken}"), 1, "is the port taken"),
+        (format!("--tls-cert {cert}"), 64, "--tls-key"),
         (
-            &["--tls-cert", &cert, "--tls-key", &key],
+            format!("--tls-cert {cert} --tls-key {key}"),
             1,
             "do not belong together",
         ),
-        (&["--tls-cert", &key, "--tls-key", &key], 1, "must hold"),
-        (&["--client-ca", &cert], 64, "--tls-cert"),
-    ];
-    for (args, code, expected) in table {
-        let output = program()
-            .args(["serve", "--listen=127.0.0.1:0"])
-            .args(args)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(code), "{args:?}");
-        assert!(
-            stderr(&output).contains(expected),
-            "{args:?}: {}",
-            stderr(&output)
-        );
+        (format!("--tls-cert {key} --tls-key {key}"), 1, "must hold"),
+        (format!("--client-ca {cert}"), 64, "--tls-cert"),
+    ] {
+        ended(format!("serve --listen=127.0.0.1:0 {line}")).refused(code, expected);
     }
-    drop(listener);
 }

@@ -1,40 +1,82 @@
-//! Servers of a few lines that remember what they were sent, and the program that is run against them.
-// Each test program uses a part of it.
-#![allow(dead_code)]
-
-pub mod service;
+//! The program in a process of its own, and servers of a few lines that remember what they were sent.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::{Arc, Mutex};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-pub fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_lateen-load"))
+/// The program with the words of a command line.
+pub fn program(line: impl AsRef<str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lateen-load"));
+    command.args(line.as_ref().split_whitespace());
+    command
 }
 
-pub fn run(args: &[&str]) -> Output {
-    let counted = args.iter().any(|arg| arg.starts_with("-n"));
-    program()
-        .args(["run", "--json", "-"])
-        .args((!counted).then_some("--warmup=0"))
-        .args(args)
-        .output()
-        .unwrap()
+/// What a process wrote, and how it ended.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
-pub fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+impl Ended {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.err))
+    }
+
+    /// Whether it ended with this code, and said this to people.
+    #[track_caller]
+    pub fn refused(&self, code: i32, said: &str) {
+        assert_eq!(self.code, Some(code), "{}", self.err);
+        assert!(self.err.contains(said), "{said}: {}", self.err);
+    }
 }
 
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+impl From<Output> for Ended {
+    fn from(output: Output) -> Ended {
+        Ended {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs the program to its end.
+pub fn ended(line: impl AsRef<str>) -> Ended {
+    program(line).output().unwrap().into()
+}
+
+/// A run to its end, without a warm-up unless one is given.
+pub fn run(line: impl AsRef<str>) -> Ended {
+    let line = line.as_ref();
+    let mut words = line.split_whitespace();
+    let warm = words.any(|word| word.starts_with("-n") || word.starts_with("--warmup"));
+    let warmup = if warm { "" } else { "--warmup=0" };
+    ended(format!("run --all-percentiles --json - {warmup} {line}"))
+}
+
+/// The report of a run.
+pub fn report(line: impl AsRef<str>) -> Value {
+    run(line).json()
+}
+
+/// How often something was counted in a report, for example `counts.ok`; 0 where it is not there.
+pub fn count(report: &Value, path: &str) -> u64 {
+    let steps = path.split('.');
+    let found = steps.fold(report, |value, step| &value[step]);
+    found.as_u64().unwrap_or(0)
+}
+
+/// Sends a signal to a process.
+pub fn signal(process: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(process.id()).unwrap()), signal).unwrap();
 }
 
 /// What the connections of a server were sent, in the order in which they came.
@@ -59,6 +101,15 @@ pub fn serve(handle: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Socke
     address
 }
 
+/// Answers whatever comes, with the answer to each piece. Ends without one.
+pub fn answer_pieces(mut stream: TcpStream, mut answer: impl FnMut(&mut [u8]) -> Option<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer)
+        && let Some(bytes) = answer(&mut buffer[..count])
+        && stream.write_all(&bytes).is_ok()
+    {}
+}
+
 /// Answers every request of HTTP/1.1 with 200 and remembers its head and body.
 pub fn http(mut stream: impl Stream, index: usize, seen: &Seen) {
     let mut held = Vec::new();
@@ -81,7 +132,11 @@ pub fn http(mut stream: impl Stream, index: usize, seen: &Seen) {
             }
         };
         let request = String::from_utf8(held.drain(..end).collect()).unwrap();
-        let head = request.starts_with("HEAD ");
+        let body = if request.starts_with("HEAD ") {
+            ""
+        } else {
+            "hello"
+        };
         let last = request.contains("\r\nConnection: close");
         {
             let mut seen = seen.lock().unwrap();
@@ -89,7 +144,6 @@ pub fn http(mut stream: impl Stream, index: usize, seen: &Seen) {
             seen.resize(enough, Vec::new());
             seen[index].push(request);
         }
-        let body = if head { "" } else { "hello" };
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}");
         if stream.write_all(answer.as_bytes()).is_err() || last {
             return;
@@ -97,12 +151,12 @@ pub fn http(mut stream: impl Stream, index: usize, seen: &Seen) {
     }
 }
 
-/// A server of HTTP/1.1 and what it was sent.
-pub fn http_server() -> (SocketAddr, Seen) {
+/// The URL of a server of HTTP/1.1, without its path, and what it was sent.
+pub fn http_server() -> (String, Seen) {
     let seen = Seen::default();
     let shared = Arc::clone(&seen);
     let address = serve(move |stream, index| http(stream, index, &shared));
-    (address, seen)
+    (format!("http://{address}"), seen)
 }
 
 /// Files with certificates: an authority, and what it issued for `localhost` and for a client.
@@ -116,28 +170,28 @@ impl Certificates {
         let mut params = rcgen::CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = rcgen::KeyPair::generate().unwrap();
-        let authority = rcgen::CertifiedIssuer::self_signed(params, key).unwrap();
-        let directory = tempfile::tempdir().unwrap();
         let certificates = Certificates {
-            directory,
-            authority,
+            directory: tempfile::tempdir().unwrap(),
+            authority: rcgen::CertifiedIssuer::self_signed(params, key).unwrap(),
         };
-        std::fs::write(certificates.path("ca.pem"), certificates.authority.pem()).unwrap();
+        let write = |file: &str, pem| std::fs::write(certificates.path(file), pem).unwrap();
+        write("ca.pem", certificates.authority.pem());
         for (file, name) in [("client", "client"), ("server", "localhost")] {
             let (cert, key) = certificates.issue(name);
-            std::fs::write(certificates.path(&format!("{file}.pem")), cert.pem()).unwrap();
-            let key = key.serialize_pem();
-            std::fs::write(certificates.path(&format!("{file}.key")), key).unwrap();
+            write(&format!("{file}.pem"), cert.pem());
+            write(&format!("{file}.key"), key.serialize_pem());
         }
         certificates
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    pub fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
+    /// The path of a file: ca.pem, or client or server with .pem or .key.
+    pub fn path(&self, name: &str) -> String {
+        self.directory
+            .path()
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
     }
 
     fn issue(&self, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
@@ -153,16 +207,13 @@ impl Certificates {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .unwrap();
-        let builder = if mutual {
-            let mut roots = RootCertStore::empty();
-            roots.add(self.authority.der().clone()).unwrap();
-            let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
-                Arc::new(roots),
-                provider,
-            );
-            builder.with_client_cert_verifier(verifier.build().unwrap())
-        } else {
-            builder.with_no_client_auth()
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone()).unwrap();
+        let roots = Arc::new(roots);
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let builder = match mutual {
+            true => builder.with_client_cert_verifier(verifier.build().unwrap()),
+            false => builder.with_no_client_auth(),
         };
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         let mut config = builder
@@ -174,9 +225,6 @@ impl Certificates {
 }
 
 /// The server's side of TLS over a connection.
-pub fn tls(
-    config: &Arc<ServerConfig>,
-    stream: TcpStream,
-) -> StreamOwned<ServerConnection, TcpStream> {
+pub fn tls(config: &Arc<ServerConfig>, stream: TcpStream) -> impl Stream {
     StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream)
 }
