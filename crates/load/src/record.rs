@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Index, IndexMut};
 
 use hdrhistogram::Histogram;
 
@@ -45,6 +46,78 @@ impl Times {
     }
 }
 
+/// A kind of time that a run measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Intended start to end of the response: what a user of the service would see.
+    Response,
+    /// Actual start to end of the response: what the service did once it was asked.
+    Service,
+    /// From when a request could have been sent to when it was: the generator's own fault.
+    Lateness,
+    /// Time to set up a connection that was begun in the measured time, TLS among it.
+    Connect,
+    /// The part of `Connect` that TLS took.
+    Handshake,
+    /// Like `Connect`, for connections that were begun in the warm-up or before it.
+    WarmupConnect,
+    /// The part of `WarmupConnect` that TLS took.
+    WarmupHandshake,
+    /// Intended start to failure.
+    Failed,
+    /// Like `Response`, for the requests of the warm-up.
+    Warmup,
+}
+
+impl Kind {
+    /// Every kind, its name in reports for programs, and that in reports for people.
+    pub const ALL: [(Kind, &str, &str); 9] = [
+        (Kind::Response, "response", "response time"),
+        (Kind::Service, "service", "service time"),
+        (Kind::Lateness, "lateness", "generator's lateness"),
+        (Kind::Connect, "connect", "connection set-up"),
+        (Kind::Handshake, "handshake", "of which TLS"),
+        (
+            Kind::WarmupConnect,
+            "warmup_connect",
+            "set-up in the warm-up",
+        ),
+        (Kind::WarmupHandshake, "warmup_handshake", "of which TLS"),
+        (Kind::Failed, "failed", "failed requests"),
+        (Kind::Warmup, "warmup", "warm-up"),
+    ];
+}
+
+/// Something for each kind of time.
+#[derive(Debug, Clone, Default)]
+pub struct ByKind<T>([T; 9]);
+
+impl<T> ByKind<T> {
+    /// Makes one for each kind.
+    pub fn new(mut make: impl FnMut(Kind) -> T) -> ByKind<T> {
+        ByKind(Kind::ALL.map(|(kind, ..)| make(kind)))
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut()
+    }
+}
+
+impl<T> Index<Kind> for ByKind<T> {
+    type Output = T;
+
+    fn index(&self, kind: Kind) -> &T {
+        &self.0[kind as usize]
+    }
+}
+
+impl<T> IndexMut<Kind> for ByKind<T> {
+    fn index_mut(&mut self, kind: Kind) -> &mut T {
+        &mut self.0[kind as usize]
+    }
+}
+
 /// How a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
@@ -73,16 +146,9 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Refused => f.write_str("refused"),
-            Failure::Connect => f.write_str("connect"),
-            Failure::Reset => f.write_str("reset"),
-            Failure::Closed => f.write_str("closed"),
-            Failure::Timeout => f.write_str("timeout"),
-            Failure::Malformed => f.write_str("malformed"),
-            Failure::Tls => f.write_str("tls"),
-            Failure::Refusal => f.write_str("refusal"),
             Failure::Grpc(status) => write!(f, "grpc_{status}"),
             Failure::Status(status) => write!(f, "status_{status}"),
+            other => f.write_str(&format!("{other:?}").to_lowercase()),
         }
     }
 }
@@ -107,25 +173,9 @@ pub struct Record {
     end: u64,
     /// When the last measured request ended.
     last: u64,
-    /// Intended start to end of the response: what a user of the service would see.
-    pub response: Times,
-    /// Actual start to end of the response: what the service did once it was asked.
-    pub service: Times,
-    /// From when a request could have been sent to when it was: the generator's own fault.
-    pub lateness: Times,
-    /// Time to set up a connection that was begun in the measured time.
-    pub connect: Times,
-    /// The part of `connect` that TLS took.
-    pub handshake: Times,
-    /// Like `connect`, for connections that were begun in the warm-up or before it.
-    pub warmup_connect: Times,
-    /// The part of `warmup_connect` that TLS took.
-    pub warmup_handshake: Times,
-    /// Intended start to failure.
-    pub failed: Times,
-    /// Like `response`, for the requests of the warm-up.
-    pub warmup: Times,
-    /// Like `response`, since the last time it was cleared.
+    /// The times of each kind.
+    pub times: ByKind<Times>,
+    /// Response times since the last time it was cleared.
     pub recent: Times,
     /// Answers whose status was below 400.
     pub ok: u64,
@@ -152,15 +202,7 @@ impl Record {
             warmup_end,
             end,
             last: 0,
-            response: Times::new(),
-            service: Times::new(),
-            lateness: Times::new(),
-            connect: Times::new(),
-            handshake: Times::new(),
-            warmup_connect: Times::new(),
-            warmup_handshake: Times::new(),
-            failed: Times::new(),
-            warmup: Times::new(),
+            times: ByKind::new(|_| Times::new()),
             recent: Times::new(),
             ok: 0,
             ok_in_time: 0,
@@ -185,12 +227,12 @@ impl Record {
         self.recent.add(response);
         self.ok_in_time += u64::from((self.warmup_end..self.end).contains(&timing.done));
         if timing.intended < self.warmup_end {
-            return self.warmup.add(response);
+            return self.times[Kind::Warmup].add(response);
         }
         self.last = self.last.max(timing.done);
-        self.response.add(response);
-        self.service.add(timing.done - timing.begun);
-        self.lateness.add(timing.begun - timing.possible);
+        self.times[Kind::Response].add(response);
+        self.times[Kind::Service].add(timing.done - timing.begun);
+        self.times[Kind::Lateness].add(timing.begun - timing.possible);
         self.ok += 1;
         self.content += content;
         *self.statuses.entry(status).or_default() += 1;
@@ -202,7 +244,7 @@ impl Record {
             *self.warmup_failures.entry(failure).or_default() += 1;
         } else {
             self.last = self.last.max(timing.done);
-            self.failed.add(timing.done - timing.intended);
+            self.times[Kind::Failed].add(timing.done - timing.intended);
             *self.failures.entry(failure).or_default() += 1;
         }
     }
@@ -211,13 +253,13 @@ impl Record {
     pub fn connected(&mut self, begun: u64, total: u64, handshake: Option<u64>) {
         self.connections += 1;
         let (connect, handshakes) = if begun < self.warmup_end {
-            (&mut self.warmup_connect, &mut self.warmup_handshake)
+            (Kind::WarmupConnect, Kind::WarmupHandshake)
         } else {
-            (&mut self.connect, &mut self.handshake)
+            (Kind::Connect, Kind::Handshake)
         };
-        connect.add(total);
+        self.times[connect].add(total);
         if let Some(handshake) = handshake {
-            handshakes.add(handshake);
+            self.times[handshakes].add(handshake);
         }
     }
 
@@ -228,35 +270,17 @@ impl Record {
 
     /// Adds what another thread remembers of the same run.
     pub fn merge(&mut self, other: &Record) {
-        for (mine, others) in [
-            (&mut self.response, &other.response),
-            (&mut self.service, &other.service),
-            (&mut self.lateness, &other.lateness),
-            (&mut self.connect, &other.connect),
-            (&mut self.handshake, &other.handshake),
-            (&mut self.warmup_connect, &other.warmup_connect),
-            (&mut self.warmup_handshake, &other.warmup_handshake),
-            (&mut self.failed, &other.failed),
-            (&mut self.warmup, &other.warmup),
-            (&mut self.recent, &other.recent),
-        ] {
+        for (mine, others) in self.times.iter_mut().zip(&other.times.0) {
             mine.merge(others);
         }
+        self.recent.merge(&other.recent);
         self.ok += other.ok;
         self.ok_in_time += other.ok_in_time;
         self.content += other.content;
         self.connections += other.connections;
-        for (mine, others) in [
-            (&mut self.failures, &other.failures),
-            (&mut self.warmup_failures, &other.warmup_failures),
-        ] {
-            for (failure, count) in others {
-                *mine.entry(*failure).or_default() += count;
-            }
-        }
-        for (status, count) in &other.statuses {
-            *self.statuses.entry(*status).or_default() += count;
-        }
+        sum_up(&mut self.failures, &other.failures);
+        sum_up(&mut self.warmup_failures, &other.warmup_failures);
+        sum_up(&mut self.statuses, &other.statuses);
         for (failure, detail) in &other.details {
             self.explain(*failure, || detail.clone());
         }
@@ -278,7 +302,7 @@ impl Record {
 
     /// How many requests were answered, those of the warm-up among them.
     pub fn all_ok_count(&self) -> u64 {
-        self.ok + self.warmup.histogram().len()
+        self.ok + self.times[Kind::Warmup].histogram().len()
     }
 
     /// Ends the measured time early.
@@ -295,6 +319,12 @@ impl Record {
     /// after it, the time until the last; in nanoseconds.
     pub fn ended(&self) -> u64 {
         self.end.max(self.last).saturating_sub(self.warmup_end)
+    }
+}
+
+fn sum_up<K: Ord + Copy>(mine: &mut BTreeMap<K, u64>, others: &BTreeMap<K, u64>) {
+    for (key, count) in others {
+        *mine.entry(*key).or_default() += count;
     }
 }
 
@@ -317,12 +347,14 @@ mod tests {
             200,
             0,
         );
-        let close = |times: &Times, expected: u64| {
-            times.histogram().max().abs_diff(expected * MS) < MS / 10
-        };
-        assert!(close(&record.response, 46));
-        assert!(close(&record.service, 5));
-        assert!(close(&record.lateness, 1));
+        for (kind, expected) in [
+            (Kind::Response, 46),
+            (Kind::Service, 5),
+            (Kind::Lateness, 1),
+        ] {
+            let longest = record.times[kind].histogram().max();
+            assert!(longest.abs_diff(expected * MS) < MS / 10, "{kind:?}");
+        }
     }
 
     #[test]
@@ -337,26 +369,18 @@ mod tests {
         for begun in [0, 9, 10] {
             record.connected(begun * MS, 2 * MS, Some(MS));
         }
-        let counts = [
-            &record.connect,
-            &record.handshake,
-            &record.warmup_connect,
-            &record.warmup_handshake,
-        ]
-        .map(|times| times.histogram().len());
-        assert_eq!((record.connections, counts), (3, [1, 1, 2, 2]));
+        let counts = Kind::ALL.map(|(kind, ..)| record.times[kind].histogram().len());
+        assert_eq!((record.connections, &counts[3..7]), (3, &[1, 1, 2, 2][..]));
         record.answered(at(9), 200, 1);
         record.failed(at(9), Failure::Timeout);
         record.answered(at(10), 200, 1);
         record.answered(at(90), 200, 1);
         record.answered(at(11), 503, 1);
-        assert_eq!(record.warmup.histogram().len(), 1);
+        assert_eq!(record.times[Kind::Warmup].histogram().len(), 1);
         assert_eq!((record.ok, record.ok_in_time, record.content), (2, 2, 2));
         assert_eq!(record.failures, BTreeMap::from([(Failure::Status(503), 1)]));
-        assert_eq!(
-            record.warmup_failures,
-            BTreeMap::from([(Failure::Timeout, 1)])
-        );
+        let before = BTreeMap::from([(Failure::Timeout, 1)]);
+        assert_eq!(record.warmup_failures, before);
         assert_eq!(record.statuses, BTreeMap::from([(200, 2), (503, 1)]));
         assert_eq!(record.measured(), 90 * MS);
         assert_eq!(record.ended(), 100 * MS, "an answer at 110 ms was the last");

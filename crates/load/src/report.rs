@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer as JsonSerializer};
 
-use crate::record::Times;
+use crate::record::{ByKind, Kind, Times};
 
 mod warnings;
 
@@ -17,7 +18,7 @@ mod warnings;
 pub const FORMAT: &str = "lateen-load/1";
 
 /// The result of one run.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: String,
@@ -32,8 +33,7 @@ pub struct Report {
     /// How long was measured, without the warm-up, in seconds.
     pub measured_s: f64,
     /// How long it took until every measured request had ended, in seconds: the measured time and, if
-    /// answers came after it, the time until the last. 0 in results that do not know.
-    #[serde(default)]
+    /// answers came after it, the time until the last.
     pub ended_s: f64,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
@@ -49,87 +49,59 @@ pub struct Report {
     /// The same for the warm-up.
     pub warmup_errors: BTreeMap<String, u64>,
     /// What was said of the first failure of a kind, where there was more to say.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_details: BTreeMap<String, String>,
-    /// Intended start to end of the response. Unless something else is asked for, this is "latency".
-    pub response_time: Summary,
-    /// Actual start to end of the response.
-    pub service_time: Summary,
-    /// From when a request could have been sent to when it was.
-    pub lateness: Summary,
-    /// Time to set up a connection that was begun in the measured time, TLS among it.
-    pub connect_time: Summary,
-    /// The part of it that TLS took.
-    #[serde(default, skip_serializing_if = "Summary::is_empty")]
-    pub handshake_time: Summary,
-    /// The same for connections that were begun in the warm-up or before it.
-    #[serde(default, skip_serializing_if = "Summary::is_empty")]
-    pub warmup_connect_time: Summary,
-    /// The part of it that TLS took.
-    #[serde(default, skip_serializing_if = "Summary::is_empty")]
-    pub warmup_handshake_time: Summary,
-    /// Intended start to failure.
-    pub failed_time: Summary,
-    /// Response time during the warm-up.
-    pub warmup_time: Summary,
+    /// The times of each kind. Unless something else is asked for, the response time is "latency".
+    #[serde(flatten)]
+    pub times: ByKind<Summary>,
     /// What the generator itself used.
     pub generator: Generator,
-    /// Room for whoever ran it: numbers such as `proxy_cpu_us_per_request`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<String, f64>,
 }
 
 /// What a run was asked to do.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Config {
     /// Where the requests went; the first, if they went to several.
     pub url: String,
     /// What its host resolved to.
     pub address: String,
     /// All targets, where there are several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetConfig>,
     /// http/1.1, h2c, h2, grpc, grpc-stream or tcp.
-    #[serde(default)]
     pub protocol: String,
     /// Whether TLS is spoken below it.
-    #[serde(default)]
     pub tls: bool,
     /// The method, where it was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Content of each request, in bytes.
-    #[serde(default)]
     pub body_bytes: u64,
     /// Wanted requests per second; 0 means as fast as the answers come.
     pub qps: f64,
     /// Connections.
     pub connections: usize,
     /// Requests under way on one connection at once, at most.
-    #[serde(default = "one")]
     pub streams: usize,
     /// Threads of the generator.
-    #[serde(default = "one")]
     pub threads: usize,
     /// Measured time, in seconds; 0 where `requests` ends the run.
     pub duration_s: f64,
     /// Time before that, in seconds.
     pub warmup_s: f64,
     /// How many requests were to be sent, where not the time ends the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// Whether connections carry more than one request.
     pub keepalive: bool,
     /// How many requests a connection carries before it is replaced: at least, at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<[u64; 2]>,
     /// Connections replaced per second, beside that.
-    #[serde(default)]
     pub connection_rate: f64,
     /// How starts were spread: uniform, poisson, jitter or closed-loop.
     pub arrivals: String,
     /// Pause of a closed loop between an answer and the next request, in seconds.
-    #[serde(default)]
     pub think_s: f64,
     /// The limit of a request, in seconds.
     pub timeout_s: f64,
@@ -137,12 +109,8 @@ pub struct Config {
     pub seed: u64,
 }
 
-fn one() -> usize {
-    1
-}
-
 /// One of several targets.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct TargetConfig {
     /// Where the requests went.
     pub url: String,
@@ -153,7 +121,7 @@ pub struct TargetConfig {
 }
 
 /// Requests of the measured time by outcome.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Counts {
     /// Meant to start.
     pub intended: u64,
@@ -174,7 +142,7 @@ pub struct Counts {
 }
 
 /// Requests per second.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Rates {
     /// What was asked for; 0 in a closed loop.
     pub wanted_qps: f64,
@@ -183,15 +151,13 @@ pub struct Rates {
 }
 
 /// What the generator used in the whole run.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Generator {
     /// Processor time per request, user space and kernel together, in microseconds.
     pub cpu_us_per_request: f64,
     /// Processor time per second and thread; at 1 the generator can do no more.
-    #[serde(default)]
     pub cpu_share: f64,
     /// Time per second and thread in which it could have run and was not let.
-    #[serde(default)]
     pub wait_share: f64,
 }
 
@@ -205,7 +171,7 @@ pub fn is_told(quantile: f64, count: u64) -> bool {
 }
 
 /// A histogram in numbers; milliseconds. A percentile is absent where too few times lie beyond it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// How many times it holds. All else is 0 when it holds none.
     pub count: u64,
@@ -216,19 +182,19 @@ pub struct Summary {
     /// Standard deviation.
     pub stddev: f64,
     /// Median.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p50: Option<f64>,
     /// 75th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p75: Option<f64>,
     /// 90th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p90: Option<f64>,
     /// 99th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
     /// 99.9th percentile.
-    #[serde(default, rename = "p99.9", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p99.9", skip_serializing_if = "Option::is_none")]
     pub p99_9: Option<f64>,
     /// Largest.
     pub max: f64,
@@ -236,11 +202,26 @@ pub struct Summary {
     pub histogram: String,
 }
 
-impl Summary {
-    fn is_empty(&self) -> bool {
-        self.count == 0
+impl Serialize for ByKind<Summary> {
+    /// Some kinds are left out where there was none.
+    fn serialize<S: JsonSerializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (kind, name, _) in Kind::ALL {
+            let rare = matches!(
+                kind,
+                Kind::Handshake | Kind::WarmupConnect | Kind::WarmupHandshake
+            );
+            if rare && self[kind].count == 0 {
+                continue;
+            }
+            let suffix = if kind == Kind::Lateness { "" } else { "_time" };
+            map.serialize_entry(&format!("{name}{suffix}"), &self[kind])?;
+        }
+        map.end()
     }
+}
 
+impl Summary {
     /// Sums a histogram up, with every percentile, however few times lie beyond it.
     pub fn of(times: &Times) -> Summary {
         let histogram = times.histogram();
@@ -295,14 +276,11 @@ impl Summary {
 
     /// The histogram itself, in nanoseconds; empty where the summary has none.
     pub fn times(&self) -> Histogram<u64> {
-        let written = STANDARD
-            .decode(&self.histogram)
-            .ok()
-            .and_then(|bytes| Deserializer::new().deserialize(&mut bytes.as_slice()).ok());
         let mut times = Times::new().histogram().clone();
-        if let Some(written) = written {
+        if let Ok(bytes) = STANDARD.decode(&self.histogram)
+            && let Ok(written) = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice())
+        {
             // The range of an encoded histogram is that of its values; adding needs the whole.
-            let written: Histogram<u64> = written;
             times
                 .add(&written)
                 .expect("no time of a report is longer than the range");
@@ -324,19 +302,7 @@ fn ms(nanoseconds: f64) -> f64 {
 impl Report {
     /// Leaves out the percentiles with fewer than 100 times beyond them.
     pub fn leave_out_few(&mut self) {
-        for summary in [
-            &mut self.response_time,
-            &mut self.service_time,
-            &mut self.lateness,
-            &mut self.connect_time,
-            &mut self.handshake_time,
-            &mut self.warmup_connect_time,
-            &mut self.warmup_handshake_time,
-            &mut self.failed_time,
-            &mut self.warmup_time,
-        ] {
-            summary.leave_out_few();
-        }
+        self.times.iter_mut().for_each(Summary::leave_out_few);
     }
 
     /// The report as JSON, ending in a line feed.
@@ -388,29 +354,17 @@ impl Report {
             "{:22}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
             "ms", "avg", "P50", "P75", "P90", "P99", "P99.9", "max", "count"
         );
-        let rows = [
-            ("response time", &self.response_time),
-            ("service time", &self.service_time),
-            ("generator's lateness", &self.lateness),
-            ("connection set-up", &self.connect_time),
-            ("of which TLS", &self.handshake_time),
-            ("set-up in the warm-up", &self.warmup_connect_time),
-            ("of which TLS", &self.warmup_handshake_time),
-            ("failed requests", &self.failed_time),
-            ("warm-up", &self.warmup_time),
-        ];
         let mut left_out = false;
-        for (name, summary) in rows.into_iter().filter(|(_, summary)| summary.count > 0) {
-            let _ = write!(out, "{name:22}");
-            let _ = write!(out, "{:>10.3}", summary.avg);
+        for (kind, _, name) in Kind::ALL {
+            let summary = &self.times[kind];
+            if summary.count == 0 {
+                continue;
+            }
+            let _ = write!(out, "{name:22}{:>10.3}", summary.avg);
             for (_, value) in summary.percentiles() {
-                match value {
-                    Some(value) => drop(write!(out, "{value:>10.3}")),
-                    None => {
-                        out.push_str("         –");
-                        left_out = true;
-                    }
-                }
+                left_out |= value.is_none();
+                let value = value.map_or("–".to_owned(), |value| format!("{value:.3}"));
+                let _ = write!(out, "{value:>10}");
             }
             let _ = writeln!(out, "{:>10.3}{:>10}", summary.max, summary.count);
         }

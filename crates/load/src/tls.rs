@@ -17,18 +17,23 @@ use rustls::{
 };
 
 /// What the user says about TLS.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Certificates to trust instead of the system's, in PEM.
-    pub cacert: Option<PathBuf>,
-    /// The client's own certificate and those between it and the root, in PEM.
-    pub cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    pub key: Option<PathBuf>,
-    /// Take any certificate of the server's.
-    pub insecure: bool,
-    /// The name to ask for and to expect, instead of the URL's host.
-    pub server_name: Option<String>,
+    /// Trust these certificates (PEM) instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// The client's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The key of the client's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Take any certificate of the server's
+    #[arg(long, short = 'k')]
+    insecure: bool,
+    /// The name to ask the server for, and to expect in its certificate, instead of the URL's host
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
 }
 
 impl Options {
@@ -138,16 +143,13 @@ impl Connector {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         } else {
-            builder.with_root_certificates(roots(options.cacert.as_deref())?)
+            builder.with_root_certificates(trusted(options.cacert.as_deref())?)
         };
         let mut config = match (&options.cert, &options.key) {
             (None, None) => builder.with_no_client_auth(),
-            (Some(cert), Some(key)) => {
-                let chain = certificates(cert)?;
-                builder
-                    .with_client_auth_cert(chain, private_key(key)?)
-                    .map_err(|error| unfit("--cert", "--key", &error))?
-            }
+            (Some(cert), Some(key)) => builder
+                .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+                .map_err(|error| unfit("--cert", "--key", &error))?,
             _ => {
                 return Err(TlsError::Options(
                     "--cert and --key are of use only together".to_owned(),
@@ -179,52 +181,54 @@ impl Connector {
     }
 }
 
-fn roots(cacert: Option<&Path>) -> Result<RootCertStore, TlsError> {
+fn trusted(cacert: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    if let Some(path) = cacert {
+        return roots(path);
+    }
     let mut roots = RootCertStore::empty();
-    match cacert {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| TlsError::File {
-                    path: path.display().to_string(),
-                    reason: format!("{error}; it must hold certificates of issuers in PEM"),
-                })?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(TlsError::Options(
-                    "this system has no certificates to trust; name some with --cacert, or take any with --insecure".to_owned(),
-                ));
-            }
-        }
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(TlsError::Options(
+            "this system has no certificates to trust; name some with --cacert, or take any with --insecure".to_owned(),
+        ));
     }
     Ok(roots)
 }
 
+/// Reads the certificates of issuers in a file.
+pub fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let unfit = |error| unusable(path, &error, "certificates of issuers in PEM");
+        roots.add(certificate).map_err(unfit)?;
+    }
+    Ok(roots)
+}
+
+/// Why a file cannot be used, and what it must hold.
+pub fn unusable(path: &Path, reason: &dyn fmt::Display, content: &str) -> TlsError {
+    TlsError::File {
+        path: path.display().to_string(),
+        reason: format!("{reason}; it must hold {content}"),
+    }
+}
+
 /// Reads the certificates of a file, at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |reason: String| TlsError::File {
-        path: path.display().to_string(),
-        reason,
-    };
+    let content = "certificates in PEM";
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| bad(format!("{error}; it must hold certificates in PEM")))?;
+        .map_err(|error| unusable(path, &error, content))?;
     if certificates.is_empty() {
-        return Err(bad(
-            "no certificate in it; it must hold some in PEM".to_owned()
-        ));
+        return Err(unusable(path, &"no certificate in it", content));
     }
     Ok(certificates)
 }
 
 /// Reads the private key of a file.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
-        path: path.display().to_string(),
-        reason: format!("{error}; it must hold the private key, not encrypted, in PEM"),
-    })
+    let content = "the private key, not encrypted, in PEM";
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, &error, content))
 }
 
 /// Why the certificate of one option cannot be used with the key of another.

@@ -6,27 +6,39 @@
 mod histogram;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use time::UtcDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
+use crate::record::Kind;
 use crate::report::{Report, Summary};
 
 /// How a result is written.
-#[derive(Debug, Clone)]
+#[derive(Debug, clap::Args)]
 pub struct Form {
-    /// The width of the smallest buckets, in seconds.
-    pub resolution: f64,
-    /// Which percentiles are listed, between 0 and 100.
-    pub percentiles: Vec<f64>,
+    /// The width of the smallest buckets in Fortio's JSON, in seconds
+    #[arg(long = "fortio-resolution", value_name = "SECONDS", default_value = "0.0001", value_parser = resolution)]
+    resolution: f64,
+    /// The percentiles in Fortio's JSON
+    #[arg(long = "fortio-percentiles", value_name = "LIST", value_delimiter = ',', default_value = "50,75,90,99,99.9", value_parser = percentile)]
+    percentiles: Vec<f64>,
 }
 
-impl Default for Form {
-    fn default() -> Form {
-        Form {
-            resolution: 1e-4,
-            percentiles: vec![50.0, 75.0, 90.0, 99.0, 99.9],
-        }
+fn resolution(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (1e-9..=100.0).contains(&seconds) => Ok(seconds),
+        _ => Err("must be a number of seconds between 1e-9 and 100".to_owned()),
+    }
+}
+
+fn percentile(text: &str) -> Result<f64, String> {
+    match text.trim().parse() {
+        Ok(percentile) if percentile > 0.0 && percentile < 100.0 => Ok(percentile),
+        _ => Err("must be above 0 and below 100".to_owned()),
     }
 }
 
@@ -40,8 +52,8 @@ pub fn to_json(report: &Report, form: &Form) -> String {
 
 fn value(report: &Report, form: &Form) -> Value {
     let config = &report.config;
-    let failed = Summary::times(&report.failed_time);
-    let mut all = Summary::times(&report.response_time);
+    let failed = report.times[Kind::Failed].times();
+    let mut all = report.times[Kind::Response].times();
     // Fortio's histogram of all requests has the failed ones in it.
     all.add(&failed)
         .expect("histograms of one report have one range");
@@ -62,7 +74,9 @@ fn value(report: &Report, form: &Form) -> Value {
     let mut result = json!({
         "RunType": "HTTP",
         "Labels": labels(report),
-        "StartTime": rfc3339(report.started_unix_ms),
+        "StartTime": utc(report.started_unix_ms, format_description!(
+            "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
+        )),
         "RequestedQPS": if config.qps > 0.0 { config.qps.to_string() } else { "max".to_owned() },
         "RequestedDuration": duration,
         "ActualQPS": if total == 0 { 0.0 } else { rate },
@@ -82,13 +96,9 @@ fn value(report: &Report, form: &Form) -> Value {
         // What Fortio's page calls the times; its own runs have no such key.
         "ResponseLabel": "Response time from when a request was due",
     });
-    let of_protocol = match config
-        .url
-        .split_once("://")
-        .map_or("", |(scheme, _)| scheme)
-    {
-        "tcp" | "udp" => json!({
-            "RunType": if config.url.starts_with("tcp") { "TCP" } else { "UDP" },
+    let of_protocol = match config.url.split("://").next() {
+        Some("tcp") => json!({
+            "RunType": "TCP",
             "Destination": config.url,
             "Payload": null,
             "UnixDomainSocket": "",
@@ -97,7 +107,7 @@ fn value(report: &Report, form: &Form) -> Value {
             "BytesSent": 0,
             "BytesReceived": report.counts.content_bytes,
         }),
-        "grpc" | "grpcs" => json!({
+        Some("grpc" | "grpcs") => json!({
             "RunType": "GRPC Ping",
             "Destination": config.url,
             "Streams": config.streams,
@@ -118,11 +128,11 @@ fn http(report: &Report, form: &Form) -> Value {
     let config = &report.config;
     let opened = report.counts.connections_opened;
     // Fortio counts every connection.
-    let mut connects = Summary::times(&report.connect_time);
+    let mut connects = report.times[Kind::Connect].times();
     connects
-        .add(Summary::times(&report.warmup_connect_time))
+        .add(report.times[Kind::WarmupConnect].times())
         .expect("histograms of one report have one range");
-    let no_sizes = || histogram::export(&Summary::times(&Summary::default()), form.resolution, &[]);
+    let no_sizes = || histogram::export(&Summary::default().times(), form.resolution, &[]);
     json!({
         "URL": config.url,
         "NumConnections": 1,
@@ -167,19 +177,16 @@ fn codes(report: &Report) -> BTreeMap<String, u64> {
     let scheme = report.config.url.split("://").next();
     let (answered, lost) = match scheme {
         Some("grpc" | "grpcs") => ("SERVING", "ERROR"),
-        Some("tcp" | "udp") => ("OK", "ERROR"),
+        Some("tcp") => ("OK", "ERROR"),
         _ => ("200", "-1"),
     };
     let mut codes = report.status.clone();
     if let Some(count) = codes.remove("200") {
         codes.insert(answered.to_owned(), count);
     }
-    let count: u64 = report
-        .errors
-        .iter()
-        .filter(|(kind, _)| !kind.starts_with("status_"))
-        .map(|(_, count)| count)
-        .sum();
+    let mut errors = report.errors.clone();
+    errors.retain(|kind, _| !kind.starts_with("status_"));
+    let count = errors.values().sum();
     if count > 0 {
         codes.insert(lost.to_owned(), count);
     }
@@ -198,8 +205,8 @@ fn labels(report: &Report) -> String {
 
 /// What Fortio names the file of a result after: time and labels, at most 96 bytes that fit a file name.
 fn id(report: &Report) -> String {
-    let (date, time) = civil(report.started_unix_ms / 1000);
-    let mut id = format!("{date}-{}_", time.replace(':', ""));
+    let format = format_description!("[year]-[month]-[day]-[hour][minute][second]_");
+    let mut id = utc(report.started_unix_ms, format);
     let mut last = '_';
     for c in labels(report).chars() {
         let c = if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -211,38 +218,12 @@ fn id(report: &Report) -> String {
     id.trim_end_matches('_').to_owned()
 }
 
-fn rfc3339(milliseconds: u64) -> String {
-    let (date, time) = civil(milliseconds / 1000);
-    format!("{date}T{time}.{:03}Z", milliseconds % 1000)
-}
-
-/// Date and time of day in UTC of a second since 1970.
-fn civil(second: u64) -> (String, String) {
-    let (mut day, of_day) = (second / 86_400, second % 86_400);
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while day >= 365 + u64::from(leap(year)) {
-        day -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while day >= lengths[month] {
-        day -= lengths[month];
-        month += 1;
-    }
-    (
-        format!("{year:04}-{:02}-{:02}", month + 1, day + 1),
-        format!(
-            "{:02}:{:02}:{:02}",
-            of_day / 3600,
-            of_day / 60 % 60,
-            of_day % 60
-        ),
-    )
+/// An instant in UTC, from milliseconds since 1970; empty beyond the year 9999.
+fn utc(milliseconds: u64, format: &[BorrowedFormatItem<'_>]) -> String {
+    let since = Duration::from_millis(milliseconds);
+    let time = UtcDateTime::UNIX_EPOCH.checked_add(since.try_into().unwrap_or_default());
+    time.and_then(|time| time.format(format).ok())
+        .unwrap_or_default()
 }
 
 /// Seconds as Go prints a duration: 1m30s, 500ms.

@@ -1,6 +1,7 @@
 //! Warnings about a run: it was interrupted, its rate was not kept, or the generator was late or at its limit.
 
 use super::{Generator, Report, is_told};
+use crate::record::Kind;
 
 impl Generator {
     /// Whether there was no time left in which it could have done more.
@@ -13,7 +14,7 @@ impl Report {
     /// How late the generator was by its own fault at P99, in milliseconds, if that was more than a
     /// tenth of the response time's.
     pub fn own_lateness(&self) -> Option<f64> {
-        let (late, response) = (&self.lateness, &self.response_time);
+        let (late, response) = (&self.times[Kind::Lateness], &self.times[Kind::Response]);
         // The largest of few times is no less than their P99.
         if late.max <= 0.1 * response.min {
             return None;
@@ -40,7 +41,7 @@ impl Report {
         let answer = if self.errors.contains_key("timeout") {
             self.config.timeout_s
         } else {
-            self.service_time.max / 1e3
+            self.times[Kind::Service].max / 1e3
         };
         self.measured_s > 1.01 * requests / wanted + spread + answer
     }
@@ -79,14 +80,16 @@ impl Report {
             ));
         }
         if let Some(late) = self.own_lateness() {
-            let told = self.lateness.p99.is_some() || is_told(0.99, self.lateness.count);
+            let lateness = &self.times[Kind::Lateness];
+            let told = lateness.p99.is_some() || is_told(0.99, lateness.count);
             let number = told.then(|| format!(" ({late:.3} ms)"));
             let number = number.unwrap_or_default();
             warnings.push(format!(
                 "the generator's own lateness at P99{number} is more than a tenth of the response time's; compare service times too"
             ));
         }
-        if self.response_time.p99.is_some() && !is_told(0.99, self.response_time.count) {
+        let response = &self.times[Kind::Response];
+        if response.p99.is_some() && !is_told(0.99, response.count) {
             warnings
                 .push("fewer than 100 answers lie beyond P99: it rests on few samples".to_owned());
         }
@@ -107,21 +110,16 @@ mod tests {
             milliseconds.iter().for_each(|ms| times.add(ms * 1_000_000));
             Summary::of(&times)
         };
-        let mut report = Report {
-            response_time: of(&[10, 11, 12]),
-            lateness: of(&[1, 2, 3]),
-            ..Report::default()
-        };
+        let mut report = Report::default();
+        report.times[Kind::Response] = of(&[10, 11, 12]);
+        report.times[Kind::Lateness] = of(&[1, 2, 3]);
         report.leave_out_few();
         let late = report.own_lateness().unwrap();
         assert!((2.99..3.01).contains(&late), "{late}");
         // Said, but without a number that rests on three times.
-        assert!(
-            report
-                .to_text()
-                .contains("own lateness at P99 is more than a tenth")
-        );
-        report.lateness = of(&[1, 1, 1]);
+        let text = report.to_text();
+        assert!(text.contains("own lateness at P99 is more than a tenth"));
+        report.times[Kind::Lateness] = of(&[1, 1, 1]);
         assert_eq!(report.own_lateness(), None);
     }
 
@@ -136,7 +134,7 @@ mod tests {
         report.config.timeout_s = 2.0;
         report.rates.wanted_qps = 100.0;
         report.rates.achieved_qps = 1000.0 / measured_s;
-        report.service_time.max = 50.0;
+        report.times[Kind::Service].max = 50.0;
         report
     }
 
@@ -145,19 +143,18 @@ mod tests {
         let says = |cpu_share, wait_share| {
             let mut report = counted(10.0);
             (report.generator.cpu_share, report.generator.wait_share) = (cpu_share, wait_share);
-            let warnings = report.warnings();
-            warnings
-                .iter()
-                .any(|warning| warning.contains("no time left"))
+            warns(&report, "no time left")
         };
         assert!(!says(0.9, 0.0) && !says(0.5, 0.4) && says(0.96, 0.0) && says(0.5, 0.46));
     }
 
+    fn warns(report: &Report, of: &str) -> bool {
+        let warnings = report.warnings();
+        warnings.iter().any(|warning| warning.contains(of))
+    }
+
     fn warns_of_the_rate(report: &Report) -> bool {
-        report
-            .warnings()
-            .iter()
-            .any(|warning| warning.contains("99 % of the wanted rate"))
+        warns(report, "99 % of the wanted rate")
     }
 
     #[test]

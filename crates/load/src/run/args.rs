@@ -1,18 +1,19 @@
-//! The command line of a run.
+//! The command line of a run, which is its plan.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::TypedValueParser;
 use lateen_http::Method;
 
+use super::error::RunError;
 use super::live::Progress;
-use super::plan::{Body, Content, Plan};
 use crate::arrivals::Arrivals;
 use crate::exports::Exports;
-use crate::report::Report;
 use crate::signals::Signals;
 use crate::{text, tls};
 
@@ -40,26 +41,26 @@ Exit status: 0 when there were answers, 1 when there was none or the target cann
 wrong command line. Ctrl-C ends a run early; it still writes what it has.";
 
 /// What is sent, where and how: all that a run and a search share.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
     /// Where to send requests (repeatable): http://host[:port][/path], https://, grpc://, grpcs://, tcp://host:port
     #[arg(long = "url", value_name = "URL", required = true)]
-    urls: Vec<String>,
+    pub urls: Vec<String>,
     /// The share of each --url, for example 3,1
     #[arg(long, value_delimiter = ',', value_parser = weight)]
-    weights: Vec<f64>,
+    pub weights: Vec<f64>,
     /// Speak HTTP/2: with https:// if the server agrees (ALPN), with http:// unasked (h2c)
     #[arg(long)]
-    http2: bool,
+    pub http2: bool,
     /// Requests under way at once on a connection of HTTP/2 or gRPC
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    streams: u16,
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u16).range(1..=10_000).map(usize::from))]
+    pub streams: usize,
     /// Send messages of gRPC on streams that stay, instead of a call each
     #[arg(long)]
-    streaming: bool,
+    pub streaming: bool,
     /// The method of requests; GET, or POST with a body, unless given
     #[arg(long, short = 'X', value_parser = method)]
-    method: Option<String>,
+    pub method: Option<String>,
     /// Send this text with every request
     #[arg(long, value_name = "TEXT", group = "content")]
     body: Option<String>,
@@ -74,19 +75,19 @@ pub struct LoadArgs {
     body_size: Option<u32>,
     /// Send what this file holds with every request
     #[arg(long, value_name = "FILE", group = "content")]
-    body_file: Option<PathBuf>,
+    pub body_file: Option<PathBuf>,
     /// Add a field to every request (repeatable)
     #[arg(long = "header", short = 'H', value_name = "NAME:VALUE", value_parser = text::header)]
-    headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// Connections to keep
-    #[arg(long, short = 'c', default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
-    connections: u16,
+    #[arg(long, short = 'c', default_value = "10", value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub connections: usize,
     /// Threads that share connections and rate
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: u16,
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256).map(usize::from))]
+    pub threads: usize,
     /// How starts are spread in time
     #[arg(long, value_enum, default_value_t = Arrivals::Uniform)]
-    arrivals: Arrivals,
+    pub arrivals: Arrivals,
     /// Open a new connection for every request
     #[arg(long, conflicts_with = "requests_per_connection")]
     no_keepalive: bool,
@@ -95,34 +96,21 @@ pub struct LoadArgs {
     requests_per_connection: Option<(u64, u64)>,
     /// Replace so many connections per second, each once its request is over
     #[arg(long, value_name = "PER_SECOND", default_value_t = 0.0, value_parser = rate)]
-    connection_rate: f64,
+    pub connection_rate: f64,
     /// Give a request up after this time
     #[arg(long, default_value = "10s", value_parser = positive_duration)]
-    timeout: Duration,
-    /// Trust these certificates (PEM) instead of the system's
-    #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
-    /// The client's certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// The key of the client's certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// Take any certificate of the server's
-    #[arg(long, short = 'k')]
-    insecure: bool,
-    /// The name to ask the server for, and to expect in its certificate, instead of the URL's host
-    #[arg(long, value_name = "NAME")]
-    server_name: Option<String>,
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub tls: tls::Options,
     /// Begin even if the target cannot be reached; requests fail until it can
     #[arg(long)]
-    initial_errors: bool,
+    pub initial_errors: bool,
     /// What this measures, for the table: none, mesh, ...
     #[arg(long, default_value = "")]
-    name: String,
+    pub name: String,
     /// What random arrivals begin with
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub seed: u64,
     /// Say each second how it goes; on a terminal it does so anyway
     #[arg(
         long,
@@ -135,27 +123,37 @@ pub struct LoadArgs {
     progress: Option<Progress>,
 }
 
+/// What to do in a run.
+#[derive(Debug, Clone, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Requests per second; 0 sends the next request when an answer is there
+    #[arg(long, default_value_t = 100.0, value_parser = rate)]
+    pub qps: f64,
+    /// How long to measure
+    #[arg(long, short = 'd', default_value = "10s", value_parser = positive_duration)]
+    pub duration: Duration,
+    /// Send exactly this many requests, without a warm-up, instead of sending for a time
+    #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["duration", "warmup"],
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// How long to send before measuring
+    #[arg(long, default_value = "2s", value_parser = text::duration)]
+    pub warmup: Duration,
+    /// How long a closed loop waits between an answer and the next request
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = text::duration)]
+    pub think_time: Duration,
+    /// Which repetition this is, for the table
+    #[arg(long, default_value_t = 1)]
+    pub round: u32,
+}
+
 /// The command line of `lateen-load run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
-    load: LoadArgs,
-    /// Requests per second; 0 sends the next request when an answer is there
-    #[arg(long, default_value_t = 100.0, value_parser = rate)]
-    qps: f64,
-    /// How long to measure
-    #[arg(long, short = 'd', default_value = "10s", value_parser = positive_duration)]
-    duration: Duration,
-    /// Send exactly this many requests, without a warm-up, instead of sending for a time
-    #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["duration", "warmup"],
-        value_parser = clap::value_parser!(u64).range(1..))]
-    requests: Option<u64>,
-    /// How long to send before measuring
-    #[arg(long, default_value = "2s", value_parser = text::duration)]
-    warmup: Duration,
-    /// How long a closed loop waits between an answer and the next request
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = text::duration)]
-    think_time: Duration,
+    plan: Plan,
     /// Write the result as JSON to a file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -164,110 +162,69 @@ pub struct RunArgs {
     all_percentiles: bool,
     #[command(flatten)]
     exports: Exports,
-    /// Which repetition this is, for the table
-    #[arg(long, default_value_t = 1)]
-    round: u32,
 }
 
 impl LoadArgs {
-    /// The plan of a run of 10 s at 100 requests a second.
-    pub fn plan(self) -> Plan {
+    /// What every request carries.
+    pub fn body(&self) -> Result<Arc<[u8]>, RunError> {
+        Ok(match (&self.body, self.body_size, &self.body_file) {
+            (Some(text), _, _) => text.as_bytes().into(),
+            (_, Some(size), _) => (b'a'..=b'z').cycle().take(size as usize).collect(),
+            (_, _, Some(path)) => std::fs::read(path)
+                .map_err(|error| RunError::Plan(format!("read {}: {error}", path.display())))?
+                .into(),
+            _ => Arc::default(),
+        })
+    }
+
+    /// How many requests a connection carries before another takes its place: at least, at most.
+    pub fn reuse(&self) -> (u64, u64) {
+        let unless_given = if self.no_keepalive { 1 } else { u64::MAX };
+        let reuse = self.requests_per_connection;
+        reuse.unwrap_or((unless_given, unless_given))
+    }
+
+    /// How to say each second how it goes.
+    pub fn progress(&self) -> Progress {
         let live = io::stderr().is_terminal();
-        Plan {
-            urls: self.urls,
-            weights: self.weights,
-            content: Content {
-                method: self.method,
-                headers: self.headers,
-                body: match (self.body, self.body_size, self.body_file) {
-                    (Some(text), _, _) => Body::Text(text),
-                    (_, Some(size), _) => Body::Size(size as usize),
-                    (_, _, Some(file)) => Body::File(file),
-                    _ => Body::None,
-                },
-            },
-            http2: self.http2,
-            streaming: self.streaming,
-            initial_errors: self.initial_errors,
-            tls: tls::Options {
-                cacert: self.cacert,
-                cert: self.cert,
-                key: self.key,
-                insecure: self.insecure,
-                server_name: self.server_name,
-            },
-            qps: 100.0,
-            connections: usize::from(self.connections),
-            streams: usize::from(self.streams),
-            threads: usize::from(self.threads),
-            duration: Duration::from_secs(10),
-            warmup: Duration::from_secs(2),
-            requests: None,
-            arrivals: self.arrivals,
-            think: Duration::ZERO,
-            requests_per_connection: match self.requests_per_connection {
-                Some(range) => range,
-                None if self.no_keepalive => (1, 1),
-                None => (u64::MAX, u64::MAX),
-            },
-            connection_rate: self.connection_rate,
-            timeout: self.timeout,
-            name: self.name,
-            round: 1,
-            seed: self.seed,
-            progress: self
-                .progress
-                .unwrap_or(if live { Progress::Live } else { Progress::None }),
-        }
+        let unless_given = if live { Progress::Live } else { Progress::None };
+        self.progress.unwrap_or(unless_given)
     }
 }
 
 /// Runs `lateen-load run`.
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let signals = Signals::take_over()?;
-    let plan = Plan {
-        qps: args.qps,
-        duration: args.duration,
-        warmup: args.warmup,
-        requests: args.requests,
-        think: args.think_time,
-        round: args.round,
-        ..args.load.plan()
-    };
-    if plan.qps > 0.0 && !plan.think.is_zero() {
+    let plan = args.plan;
+    if plan.qps > 0.0 && !plan.think_time.is_zero() {
         return Err("--think-time is for a closed loop: add --qps 0".into());
     }
     let mut report = plan.run(&signals)?;
     if !args.all_percentiles {
         report.leave_out_few();
     }
-    write(&report, args.json.as_deref())?;
+    write(&report.to_json(), &report.to_text(), args.json.as_deref())?;
     args.exports.write(&report)?;
     let nothing_answered = report.counts.ok + report.counts.warmup_ok == 0;
     if nothing_answered && !report.interrupted {
-        return Err(format!(
-            "{}: no request was answered with success",
-            report.config.url
-        )
-        .into());
+        let url = report.config.url;
+        return Err(format!("{url}: no request was answered with success").into());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a report where it is wanted, and its text for people beside it.
-fn write(report: &Report, json: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
-    let to_stdout = json == Some(Path::new("-"));
-    if let Some(path) = json.filter(|_| !to_stdout) {
-        std::fs::write(path, report.to_json())
-            .map_err(|error| format!("write {}: {error}", path.display()))?;
+/// Writes a result as JSON where it is wanted, and its text for people beside it.
+pub fn write(json: &str, text: &str, to: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
+    if to == Some(Path::new("-")) {
+        io::stdout().write_all(json.as_bytes())?;
+        io::stderr().write_all(text.as_bytes())?;
+        return Ok(());
     }
-    if to_stdout {
-        io::stdout().write_all(report.to_json().as_bytes())?;
-        io::stderr().write_all(report.to_text().as_bytes())?;
-    } else {
-        io::stdout().write_all(report.to_text().as_bytes())?;
+    if let Some(path) = to {
+        let unwritten = |error| format!("write {}: {error}", path.display());
+        std::fs::write(path, json).map_err(unwritten)?;
     }
-    Ok(())
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Reads a rate: 0, or requests per second within what can be told apart.

@@ -12,12 +12,13 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::alarm::Alarm;
+use super::args::Plan;
 use super::clock::Clock;
 use super::connection::{Connection, Due, Fault, SetUp};
 use super::error::RunError;
 use super::live::Live;
 use super::origin::{Choice, Origin};
-use super::plan::{Part, Plan};
+use super::plan::{Part, nanoseconds};
 use crate::arrivals::Schedule;
 use crate::client::{Answer, Completion};
 use crate::poll::{Poll, Ready};
@@ -106,13 +107,14 @@ pub struct Generator {
 impl Generator {
     /// A thread's part of a run; it has opened nothing yet.
     pub fn new(plan: &Plan, part: Part, live: Arc<Live>) -> Result<Generator, RunError> {
+        let load = &plan.load;
         let (warmup_end, end) = plan.span();
         let mut rings: Vec<Ring> = Vec::new();
         let mut connections = Vec::new();
         for (origin, count) in part.connections.iter().enumerate() {
             let first = connections.len();
             let tokens = (first as u64..).take(*count);
-            connections.extend(tokens.map(|token| Connection::new(token, origin, plan.streams)));
+            connections.extend(tokens.map(|token| Connection::new(token, origin, load.streams)));
             rings.push(Ring {
                 connections: (first..connections.len()).collect(),
                 next: 0,
@@ -122,18 +124,15 @@ impl Generator {
             connections: (0..connections.len()).collect(),
             next: 0,
         };
-        let threads = plan.threads;
+        let threads = load.threads;
         // All threads draw the same instants and take turns at them.
         let starts = |rate, seed, most| {
-            let all = Schedule::new(plan.arrivals, rate, end, seed).take(most);
+            let all = Schedule::new(load.arrivals, rate, end, seed).take(most);
             Starts(all.skip(part.thread).step_by(threads).peekable())
         };
-        let most = plan.requests.map_or(usize::MAX, |most| {
-            usize::try_from(most).unwrap_or(usize::MAX)
-        });
-        let nanoseconds =
-            |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let seed = plan.seed.wrapping_add(part.thread as u64);
+        let most = plan.requests.map(usize::try_from);
+        let most = most.and_then(Result::ok).unwrap_or(usize::MAX);
+        let seed = load.seed.wrapping_add(part.thread as u64);
         Ok(Generator {
             thread: part.thread,
             origins: part.origins,
@@ -143,9 +142,9 @@ impl Generator {
             connections,
             clock: Clock::start(),
             record: Record::new(warmup_end, end),
-            schedule: (plan.qps > 0.0).then(|| starts(plan.qps, plan.seed, most)),
-            replacements: (plan.connection_rate > 0.0)
-                .then(|| (starts(plan.connection_rate, !plan.seed, usize::MAX), all)),
+            schedule: (plan.qps > 0.0).then(|| starts(plan.qps, load.seed, most)),
+            replacements: (load.connection_rate > 0.0)
+                .then(|| (starts(load.connection_rate, !load.seed, usize::MAX), all)),
             pauses: BinaryHeap::new(),
             unbegun: part.requests,
             unconcluded: part.requests,
@@ -154,10 +153,10 @@ impl Generator {
             alarm: Alarm::new(plan.qps / threads as f64),
             end,
             warmup_end,
-            timeout: nanoseconds(plan.timeout),
-            think: nanoseconds(plan.think),
-            requests_per_connection: plan.requests_per_connection,
-            initial_errors: plan.initial_errors,
+            timeout: nanoseconds(load.timeout),
+            think: nanoseconds(plan.think_time),
+            requests_per_connection: load.reuse(),
+            initial_errors: load.initial_errors,
             random: SmallRng::seed_from_u64(!seed),
             live,
             waited: 0,

@@ -18,15 +18,15 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::record::{Failure, Record};
+use crate::record::{ByKind, Kind, Record};
 use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
 use crate::signals::Signals;
-pub use args::{HELP, LoadArgs, RunArgs, positive_duration, rate, run};
+pub use args::{HELP, LoadArgs, Plan, RunArgs, positive_duration, rate, run, write};
 use clock::Clock;
 pub use error::RunError;
 use generator::Generator;
 use live::Live;
-pub use plan::Plan;
+use plan::nanoseconds;
 
 impl Plan {
     /// Runs the plan to its end, or until a signal arrives.
@@ -39,8 +39,8 @@ impl Plan {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 
         let (warmup_end, end) = self.span();
-        let live = Live::new(self.progress, &self.name, warmup_end, end, parts.len());
-        let live = Arc::new(live);
+        let (progress, name) = (self.load.progress(), &self.load.name);
+        let live = Arc::new(Live::new(progress, name, warmup_end, end, parts.len()));
         let mut generators = Vec::new();
         let mut interrupted = false;
         for part in parts {
@@ -70,7 +70,7 @@ impl Plan {
                 (record, unsent + other.1, unanswered + other.2)
             })
             .expect("a plan has at least one part");
-        let time = (wall.as_secs_f64() * self.threads as f64).max(1e-9);
+        let time = (wall.as_secs_f64() * self.load.threads as f64).max(1e-9);
         let requests = (record.all_ok_count() + record.all_failed_count()).max(1) as f64;
         let generator = Used {
             cpu_us_per_request: round(used.as_secs_f64() * 1e6 / requests),
@@ -80,9 +80,7 @@ impl Plan {
         let since = started.duration_since(std::time::UNIX_EPOCH);
         let report = self.report(config, record, [unsent, unanswered], interrupted);
         Ok(Report {
-            started_unix_ms: since.map_or(0, |since| {
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-            }),
+            started_unix_ms: since.map_or(0, |since| nanoseconds(since) / 1_000_000),
             generator,
             ..report
         })
@@ -102,7 +100,7 @@ impl Plan {
         };
         Report {
             format: FORMAT.to_owned(),
-            name: self.name.clone(),
+            name: self.load.name.clone(),
             round: self.round,
             config,
             measured_s,
@@ -114,7 +112,7 @@ impl Plan {
                 failed: record.failed_count(),
                 unsent,
                 unanswered,
-                warmup_ok: record.warmup.histogram().len(),
+                warmup_ok: record.times[Kind::Warmup].histogram().len(),
                 connections_opened: record.connections,
                 content_bytes: record.content,
             },
@@ -122,23 +120,11 @@ impl Plan {
                 wanted_qps: self.qps,
                 achieved_qps: per_second(record.ok_in_time),
             },
-            status: record
-                .statuses
-                .iter()
-                .map(|(status, count)| (status.to_string(), *count))
-                .collect(),
+            status: by_name(&record.statuses),
             errors: by_name(&record.failures),
             warmup_errors: by_name(&record.warmup_failures),
             error_details: by_name(&record.details),
-            response_time: Summary::of(&record.response),
-            service_time: Summary::of(&record.service),
-            lateness: Summary::of(&record.lateness),
-            connect_time: Summary::of(&record.connect),
-            handshake_time: Summary::of(&record.handshake),
-            warmup_connect_time: Summary::of(&record.warmup_connect),
-            warmup_handshake_time: Summary::of(&record.warmup_handshake),
-            failed_time: Summary::of(&record.failed),
-            warmup_time: Summary::of(&record.warmup),
+            times: ByKind::new(|kind| Summary::of(&record.times[kind])),
             ..Report::default()
         }
     }
@@ -166,24 +152,19 @@ fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-fn by_name<T: Clone>(failures: &BTreeMap<Failure, T>) -> BTreeMap<String, T> {
-    failures
-        .iter()
-        .map(|(failure, value)| (failure.to_string(), value.clone()))
+fn by_name<K: ToString, T: Clone>(named: &BTreeMap<K, T>) -> BTreeMap<String, T> {
+    let named = named.iter();
+    named
+        .map(|(name, value)| (name.to_string(), value.clone()))
         .collect()
 }
 
 /// Asks for as many descriptors as this process may have; without them a run with many connections
 /// fails later with a message of its own.
 pub fn raise_descriptor_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    );
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
 }
 
 /// The processor time of this process so far, in user space and in the kernel together. The kernel's

@@ -1,7 +1,7 @@
 //! The command line of a search.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use super::bisection::Bounds;
 use super::find;
 use super::objective::Objective;
-use crate::run::{LoadArgs, Plan, positive_duration, rate};
+use crate::run::{LoadArgs, Plan, positive_duration, write};
 use crate::signals::Signals;
 use crate::text;
 
@@ -38,21 +38,8 @@ pub struct SearchArgs {
     /// What must hold (repeatable): p99<5ms, service.avg<1ms, errors<0.1%
     #[arg(long = "objective", value_name = "LIMIT", required = true, value_delimiter = ',', value_parser = Objective::parse)]
     objectives: Vec<Objective>,
-    /// The rate to begin with
-    #[arg(long, default_value_t = 100.0, value_parser = positive_rate)]
-    from: f64,
-    /// The lowest rate to try
-    #[arg(long, default_value_t = 1.0, value_parser = positive_rate)]
-    min_qps: f64,
-    /// The highest rate to try
-    #[arg(long, default_value_t = 1_000_000.0, value_parser = positive_rate)]
-    max_qps: f64,
-    /// How near to a missed rate to come, in percent of it
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = precision)]
-    precision: f64,
-    /// How often the answer must be met again
-    #[arg(long, value_name = "TIMES", default_value_t = 3)]
-    confirm: u32,
+    #[command(flatten)]
+    bounds: Bounds,
     /// How long to measure at each rate
     #[arg(long, short = 'd', default_value = "5s", value_parser = positive_duration)]
     duration: Duration,
@@ -67,55 +54,29 @@ pub struct SearchArgs {
 /// Runs `lateen-load search`.
 pub fn search(args: SearchArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let signals = Signals::take_over()?;
-    if args.min_qps > args.max_qps {
+    if args.bounds.least > args.bounds.most {
         return Err("--min-qps is above --max-qps".into());
     }
     let mut objectives = args.objectives;
     if !objectives.iter().any(Objective::is_of_failures) {
         objectives.extend(Objective::parse("errors<1%"));
     }
-    let bounds = Bounds {
-        from: args.from,
-        least: args.min_qps,
-        most: args.max_qps,
-        precision: args.precision / 100.0,
-        confirmations: args.confirm,
-    };
     let plan = Plan {
+        load: args.load,
+        qps: 0.0,
         duration: args.duration,
+        requests: None,
         warmup: args.warmup,
-        ..args.load.plan()
+        think_time: Duration::ZERO,
+        round: 1,
     };
-    let found = find(&plan, &objectives, bounds, &signals, |line| {
+    let found = find(&plan, &objectives, args.bounds, &signals, |line| {
         // Nobody is left to tell if it fails.
         let _ = writeln!(io::stderr(), "{line}");
     })?;
-    if args.json.as_deref() == Some(Path::new("-")) {
-        io::stdout().write_all(found.to_json().as_bytes())?;
-        io::stderr().write_all(found.to_text().as_bytes())?;
-    } else {
-        if let Some(path) = &args.json {
-            std::fs::write(path, found.to_json())
-                .map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-        io::stdout().write_all(found.to_text().as_bytes())?;
-    }
+    write(&found.to_json(), &found.to_text(), args.json.as_deref())?;
     Ok(match found.found_qps {
         Some(_) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
-}
-
-fn positive_rate(text: &str) -> Result<f64, String> {
-    match rate(text)? {
-        0.0 => Err("must be above zero".to_owned()),
-        rate => Ok(rate),
-    }
-}
-
-fn precision(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(percent) if (0.1..=50.0).contains(&percent) => Ok(percent),
-        _ => Err("must be between 0.1 and 50".to_owned()),
-    }
 }

@@ -1,8 +1,10 @@
 //! Choice of the next rate: outward by a factor of two, inward by bisection, then repetition of the last rates. It decides from
 //! verdicts alone.
 
+use crate::run::rate;
+
 /// What came of one try.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The objective was met at the rate.
@@ -14,7 +16,7 @@ pub enum Verdict {
 }
 
 /// What a try is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
     /// To find a rate that is too high, or one that is not.
@@ -28,18 +30,37 @@ pub enum Purpose {
 }
 
 /// The bounds of a search.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Bounds {
-    /// The first rate.
+    /// The rate to begin with
+    #[arg(long, default_value_t = 100.0, value_parser = positive_rate)]
     pub from: f64,
-    /// The lowest rate that is an answer.
+    /// The lowest rate to try
+    #[arg(long = "min-qps", value_name = "MIN_QPS", default_value_t = 1.0, value_parser = positive_rate)]
     pub least: f64,
-    /// The highest rate that is tried.
+    /// The highest rate to try
+    #[arg(long = "max-qps", value_name = "MAX_QPS", default_value_t = 1_000_000.0, value_parser = positive_rate)]
     pub most: f64,
-    /// How near to a missed rate the answer is to come, as a share of it.
+    /// How near to a missed rate to come, in percent of it
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = precision)]
     pub precision: f64,
-    /// How often the answer must be met in a row.
+    /// How often the answer must be met again
+    #[arg(long = "confirm", value_name = "TIMES", default_value_t = 3)]
     pub confirmations: u32,
+}
+
+fn positive_rate(text: &str) -> Result<f64, String> {
+    match rate(text)? {
+        0.0 => Err("must be above zero".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+fn precision(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.1..=50.0).contains(&percent) => Ok(percent),
+        _ => Err("must be between 0.1 and 50".to_owned()),
+    }
 }
 
 /// A search under way.
@@ -112,7 +133,7 @@ impl Bisection {
                 self.missed = Some((self.rate, verdict));
                 self.confirmed = 0;
                 self.met = None;
-                self.step_down(1.0 - self.bounds.precision);
+                self.step_down(1.0 - self.bounds.precision / 100.0);
             }
             (_, _) => {
                 self.missed = Some((self.rate, verdict));
@@ -135,7 +156,7 @@ impl Bisection {
         let Some(met) = self.met else { return };
         let (rate, purpose) = match self.missed {
             None if met < self.bounds.most => (2.0 * met, Purpose::Explore),
-            Some((missed, _)) if missed > met * (1.0 + self.bounds.precision) => {
+            Some((missed, _)) if missed > met * (1.0 + self.bounds.precision / 100.0) => {
                 // Rates are compared as ratios, so the middle is that of their logarithms.
                 ((met * missed).sqrt(), Purpose::Narrow)
             }
@@ -156,7 +177,7 @@ mod tests {
         from: 100.0,
         least: 1.0,
         most: 1e6,
-        precision: 0.05,
+        precision: 5.0,
         confirmations: 3,
     };
 
@@ -174,12 +195,9 @@ mod tests {
     }
 
     fn up_to(limit: f64) -> impl FnMut(f64, u32) -> Verdict {
-        move |rate, _| {
-            if rate <= limit {
-                Verdict::Met
-            } else {
-                Verdict::Missed
-            }
+        move |rate, _| match rate <= limit {
+            true => Verdict::Met,
+            false => Verdict::Missed,
         }
     }
 
@@ -231,11 +249,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_the_limit(limit in 2.0f64..500_000.0, from in 1.0f64..10_000.0, precision in 0.01f64..0.3) {
+        fn it_finds_the_limit(limit in 2.0f64..500_000.0, from in 1.0f64..10_000.0, precision in 1.0f64..30.0) {
             let bounds = Bounds { from, precision, ..BOUNDS };
             let (found, tries) = search(bounds, up_to(limit));
             let answer = found.answer().unwrap();
-            prop_assert!(answer <= limit && answer * (1.0 + precision) >= limit, "{answer} of {limit}");
+            prop_assert!(answer <= limit && answer * (1.0 + precision / 100.0) >= limit, "{answer} of {limit}");
             prop_assert!(tries < 80);
         }
 

@@ -7,8 +7,9 @@ mod objective;
 
 use std::fmt::Write;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use crate::record::Kind;
 use crate::report::{Report, Summary, is_told};
 use crate::run::{Plan, RunError};
 use crate::signals::Signals;
@@ -20,7 +21,7 @@ use objective::Objective;
 const FORMAT: &str = "lateen-load-search/1";
 
 /// What a search found.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// [`FORMAT`].
     format: String,
@@ -31,17 +32,17 @@ pub struct Found {
     /// What kept it from being higher: `service`, `generator`, `max-qps`, or `interrupted`.
     limited_by: String,
     /// Why the search ended before its time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The tries, in order.
     steps: Vec<Step>,
     /// The last run at the rate that was found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
 }
 
 /// One try.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Step {
     qps: f64,
     purpose: Purpose,
@@ -50,9 +51,9 @@ struct Step {
     why: Vec<String>,
     achieved_qps: f64,
     /// Absent where fewer than 100 times lie beyond, as `p99_ms` is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     p50_ms: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     p99_ms: Option<f64>,
     failed: u64,
     /// The generator's own lateness, and the shares of time in which it ran and waited to run.
@@ -88,7 +89,7 @@ fn judge(report: &Report, objectives: &[Objective]) -> (Verdict, Vec<String>) {
     if report.own_lateness().is_some() || busy {
         why.push(format!(
             "the generator was late by {:.3} ms (P99), ran {:.0} % of the time and waited for a processor {:.0} %",
-            report.lateness.quantile(0.99),
+            report.times[Kind::Lateness].quantile(0.99),
             report.generator.cpu_share * 100.0,
             report.generator.wait_share * 100.0
         ));
@@ -111,12 +112,10 @@ fn find(
     while let Some((qps, purpose)) = bisection.next() {
         // Three digits are what a rate can be told apart by.
         let qps = (qps * 1000.0).round() / 1000.0;
-        let run = Plan {
-            qps,
-            name: format!("{qps:.1} requests/s"),
-            seed: plan.seed.wrapping_add(steps.len() as u64),
-            ..plan.clone()
-        };
+        let mut run = plan.clone();
+        run.qps = qps;
+        run.load.name = format!("{qps:.1} requests/s");
+        run.load.seed = plan.load.seed.wrapping_add(steps.len() as u64);
         let report = match run.run(signals) {
             Ok(report) => report,
             // What was found so far is worth keeping.
@@ -137,10 +136,10 @@ fn find(
             verdict,
             why,
             achieved_qps: report.rates.achieved_qps,
-            p50_ms: told(&report.response_time, 0.5),
-            p99_ms: told(&report.response_time, 0.99),
+            p50_ms: told(&report.times[Kind::Response], 0.5),
+            p99_ms: told(&report.times[Kind::Response], 0.99),
             failed: report.counts.failed,
-            lateness_p99_ms: report.lateness.quantile(0.99),
+            lateness_p99_ms: report.times[Kind::Lateness].quantile(0.99),
             cpu_share: report.generator.cpu_share,
             wait_share: report.generator.wait_share,
             few_samples: objectives
@@ -243,9 +242,9 @@ mod tests {
     use super::*;
     use crate::record::Times;
 
-    fn of(ms: f64) -> Summary {
+    fn of(count: u32, ms: f64) -> Summary {
         let mut times = Times::new();
-        (0..1000).for_each(|_| times.add((ms * 1e6) as u64));
+        (0..count).for_each(|_| times.add((ms * 1e6) as u64));
         Summary::of(&times)
     }
 
@@ -253,7 +252,7 @@ mod tests {
         let mut report = Report::default();
         (report.config.qps, report.rates.wanted_qps) = (100.0, 100.0);
         report.rates.achieved_qps = 100.0;
-        report.response_time = of(4.0);
+        report.times[Kind::Response] = of(1000, 4.0);
         report.counts.ok = 1000;
         report
     }
@@ -264,13 +263,13 @@ mod tests {
         let verdict = |report: &Report| judge(report, &objectives).0;
         assert_eq!(verdict(&report()), Verdict::Met);
         let mut slow = report();
-        slow.response_time = of(6.0);
+        slow.times[Kind::Response] = of(1000, 6.0);
         assert_eq!(verdict(&slow), Verdict::Missed);
         let mut behind = report();
         behind.rates.achieved_qps = 90.0;
         assert_eq!(verdict(&behind), Verdict::Missed, "the rate is part of it");
         let mut late = slow.clone();
-        late.lateness = of(0.7);
+        late.times[Kind::Lateness] = of(1000, 0.7);
         assert_eq!(verdict(&late), Verdict::Generator);
         let mut busy = behind;
         (busy.generator.cpu_share, busy.generator.wait_share) = (0.6, 0.37);
@@ -286,11 +285,7 @@ mod tests {
 
     #[test]
     fn a_step_tells_only_percentiles_that_rest_on_enough() {
-        let (few, enough) = (of(4.0), {
-            let mut times = Times::new();
-            (0..10_000).for_each(|_| times.add(4_000_000));
-            Summary::of(&times)
-        });
+        let (few, enough) = (of(1000, 4.0), of(10_000, 4.0));
         let mut step = Step {
             qps: 100.0,
             purpose: Purpose::Explore,
@@ -298,23 +293,18 @@ mod tests {
             why: Vec::new(),
             achieved_qps: 100.0,
             p50_ms: told(&few, 0.5),
-            p99_ms: told(&few, 0.99),
+            p99_ms: None,
             failed: 0,
             lateness_p99_ms: 0.0,
             cpu_share: 0.0,
             wait_share: 0.0,
             few_samples: true,
         };
-        let text = step.to_text();
-        assert!(
-            text.contains("; P50 4.0") && !text.contains("P99"),
-            "{text}"
-        );
-        step.p99_ms = told(&enough, 0.99);
-        let text = step.to_text();
-        assert!(
-            text.contains("; P50 4.0") && text.contains(", P99 4.0"),
-            "{text}"
-        );
+        for (p99_ms, said) in [(told(&few, 0.99), false), (told(&enough, 0.99), true)] {
+            step.p99_ms = p99_ms;
+            let text = step.to_text();
+            assert!(text.contains("; P50 4.0"), "{text}");
+            assert_eq!(text.contains(", P99 4.0"), said, "{text}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::record::Kind;
 use crate::report::{Report, Summary, is_told};
 use crate::text;
 
@@ -14,12 +15,8 @@ pub struct Objective {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Limit {
-    /// Milliseconds of a response or, if so, service time.
-    Time {
-        service: bool,
-        point: Point,
-        ms: f64,
-    },
+    /// Milliseconds of a response or service time.
+    Time { kind: Kind, point: Point, ms: f64 },
     /// The share of failed requests.
     Failed(f64),
 }
@@ -55,10 +52,10 @@ impl Objective {
             }
             Limit::Failed(percent / 100.0)
         } else {
-            let (service, name) = match name.split_once('.') {
-                Some(("service", name)) => (true, name),
-                Some(("response", name)) => (false, name),
-                _ => (false, name),
+            let (kind, name) = match name.split_once('.') {
+                Some(("service", name)) => (Kind::Service, name),
+                Some(("response", name)) => (Kind::Response, name),
+                _ => (Kind::Response, name),
             };
             let point = match name {
                 "avg" => Point::Average,
@@ -74,7 +71,7 @@ impl Objective {
             if ms <= 0.0 {
                 return Err(bad());
             }
-            Limit::Time { service, point, ms }
+            Limit::Time { kind, point, ms }
         };
         Ok(Objective {
             text: text.trim().to_owned(),
@@ -85,12 +82,8 @@ impl Objective {
     /// Why a report misses it; `None` if it does not.
     pub fn missed_by(&self, report: &Report) -> Option<String> {
         match self.limit {
-            Limit::Time { service, point, ms } => {
-                let times = if service {
-                    &report.service_time
-                } else {
-                    &report.response_time
-                };
+            Limit::Time { kind, point, ms } => {
+                let times = &report.times[kind];
                 let value = at(times, point);
                 (times.count == 0 || value >= ms).then(|| format!("{}: {value:.3} ms", self.text))
             }
@@ -105,21 +98,10 @@ impl Objective {
 
     /// Whether fewer than 100 of the report's times lie beyond the point that is limited.
     pub fn rests_on_few(&self, report: &Report) -> bool {
-        match self.limit {
-            Limit::Time {
-                service,
-                point: Point::Quantile(quantile),
-                ..
-            } => {
-                let times = if service {
-                    &report.service_time
-                } else {
-                    &report.response_time
-                };
-                !is_told(quantile, times.count)
-            }
-            _ => false,
-        }
+        let Limit::Time { kind, point, .. } = self.limit else {
+            return false;
+        };
+        matches!(point, Point::Quantile(quantile) if !is_told(quantile, report.times[kind].count))
     }
 
     /// Whether it limits failures.
@@ -166,11 +148,9 @@ mod tests {
             p99: Some(0.5),
             ..Summary::default()
         };
-        let mut report = Report {
-            response_time,
-            service_time,
-            ..Report::default()
-        };
+        let mut report = Report::default();
+        report.times[Kind::Response] = response_time;
+        report.times[Kind::Service] = service_time;
         (report.counts.ok, report.counts.failed) = (9_900, 100);
         report
     }
@@ -196,18 +176,16 @@ mod tests {
         let failures = |text| Objective::parse(text).unwrap().missed_by(&report());
         assert_eq!(failures("errors<1.1%"), None);
         assert_eq!(failures("errors<1%").unwrap(), "errors<1%: 1.000 %");
-        let objective = Objective::parse("p99<1s").unwrap();
-        assert!(
-            objective.missed_by(&Report::default()).is_some(),
-            "nothing was answered"
-        );
-        assert!(objective.rests_on_few(&report()));
-        assert!(
-            !Objective::parse("service.p99<1s")
-                .unwrap()
-                .rests_on_few(&report())
-        );
-        assert!(!Objective::parse("avg<1s").unwrap().rests_on_few(&report()));
+        let parse = |text| Objective::parse(text).unwrap();
+        let unanswered = parse("p99<1s").missed_by(&Report::default());
+        assert!(unanswered.is_some(), "nothing was answered");
+        for (text, few) in [
+            ("p99<1s", true),
+            ("service.p99<1s", false),
+            ("avg<1s", false),
+        ] {
+            assert_eq!(parse(text).rests_on_few(&report()), few, "{text}");
+        }
     }
 
     #[test]

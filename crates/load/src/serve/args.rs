@@ -1,18 +1,14 @@
 //! The command line of `lateen-load serve`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
-use super::params::Limits;
 use super::reply::Setup;
-use super::tls::{ClientCert, Options};
+use super::tls::Options;
 use super::{Kind, ServeError, Server, Timeouts};
 use crate::run::raise_descriptor_limit;
 use crate::signals::Signals;
-use crate::text;
 
 /// What stands below the list of options.
 pub const HELP: &str = "\
@@ -43,78 +39,31 @@ pub struct ServeArgs {
     /// Address and port where every datagram comes back over UDP (repeatable)
     #[arg(long, value_name = "ADDRESS")]
     udp_echo: Vec<SocketAddr>,
-    /// Speak TLS on the ports for HTTP, with this certificate and those between it and the root, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Ask clients for certificates from these issuers, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    client_ca: Option<PathBuf>,
-    /// Whether a client may come without one
-    #[arg(long, value_enum, default_value_t = ClientCert::Require, requires = "client_ca")]
-    client_cert: ClientCert,
-    /// The query of requests that have none, for example status=404&delay=3s
-    #[arg(long, value_name = "QUERY")]
-    default_params: Option<String>,
-    /// The largest body that size= gets, in bytes; Fortio's is 262144
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().size)]
-    max_size: u64,
-    /// The longest wait that delay= gets; Fortio's is 1.5s
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = text::duration)]
-    max_delay: Duration,
-    /// Close connections on which nothing happens for so long; 0 never does
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = text::duration)]
-    idle_timeout: Duration,
-    /// Close connections whose request, or TLS handshake, takes longer to arrive; 0 never does
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = text::duration)]
-    request_timeout: Duration,
+    #[command(flatten)]
+    tls: Options,
+    #[command(flatten)]
+    setup: Setup,
+    #[command(flatten)]
+    timeouts: Timeouts,
 }
 
 impl ServeArgs {
     /// Serves until a signal arrives.
-    pub fn serve(&self) -> Result<(), ServeError> {
+    pub fn serve(self) -> Result<(), ServeError> {
         let signals = Signals::take_over()?;
         raise_descriptor_limit();
-        let setup = Setup {
-            limits: Limits {
-                size: self.max_size,
-                delay: self.max_delay,
-            },
-            default_params: self.default_params.clone(),
-        };
-        let timeouts = Timeouts {
-            idle: self.idle_timeout,
-            request: self.request_timeout,
-        };
-        let mut server = Server::new(setup, self.tls()?, timeouts)?;
-        for address in &self.listen {
-            let address = server.listen(*address, Kind::Http)?;
-            eprintln!("lateen-load: listening on {address}");
-        }
-        for address in &self.tcp_echo {
-            let address = server.listen(*address, Kind::Echo)?;
-            eprintln!("lateen-load: echoing TCP on {address}");
-        }
-        for address in &self.udp_echo {
-            let address = server.listen_udp(*address)?;
-            eprintln!("lateen-load: echoing UDP on {address}");
+        let mut server = Server::new(self.setup, self.tls.config()?, self.timeouts)?;
+        for (addresses, kind, does) in [
+            (self.listen, Kind::Http, "listening on"),
+            (self.tcp_echo, Kind::Echo, "echoing TCP on"),
+            (self.udp_echo, Kind::Datagrams, "echoing UDP on"),
+        ] {
+            for address in addresses {
+                let address = server.listen(address, kind)?;
+                eprintln!("lateen-load: {does} {address}");
+            }
         }
         server.run(signals)
-    }
-
-    fn tls(&self) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, ServeError> {
-        let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else {
-            return Ok(None);
-        };
-        let options = Options {
-            cert: cert.clone(),
-            key: key.clone(),
-            client_ca: self.client_ca.clone(),
-            client_cert: self.client_cert,
-        };
-        Ok(Some(options.config()?))
     }
 }
 
@@ -135,32 +84,23 @@ mod tests {
     #[test]
     fn the_reference_page_has_every_option_with_its_default() {
         let command = ServeArgs::augment_args(Command::new("serve"));
-        let mut count = 0;
+        let mut names = Vec::new();
         for option in command.get_arguments() {
             let Some(name) = option.get_long() else {
                 continue;
             };
-            count += 1;
+            names.push(name);
             let row = row(&format!("--{name}")).unwrap_or_else(|| panic!("--{name} is missing"));
             for default in option.get_default_values() {
                 let default = default.to_str().unwrap();
                 assert!(row.contains(&format!("`{default}`")), "{default}: {row}");
             }
         }
-        let named = PAGE.matches("`--").count();
-        assert!(
-            count >= 10 && named >= count,
-            "{count} options, {named} names"
-        );
-        for name in PAGE
-            .split("`--")
-            .skip(1)
-            .filter_map(|rest| rest.split('`').next())
-        {
-            let known = command
-                .get_arguments()
-                .any(|option| option.get_long() == Some(name));
-            assert!(known, "--{name} is no option");
+        let named = PAGE.split("`--").skip(1);
+        let named: Vec<_> = named.filter_map(|rest| rest.split('`').next()).collect();
+        assert!(names.len() >= 10 && named.len() >= names.len(), "{named:?}");
+        for name in named {
+            assert!(names.contains(&name), "--{name} is no option");
         }
     }
 

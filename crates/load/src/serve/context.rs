@@ -38,8 +38,10 @@ pub const ECHO_BUFFER: usize = 64 * 1024;
 pub enum Kind {
     /// HTTP of either version, and gRPC.
     Http,
-    /// Every byte comes back.
+    /// Every byte comes back over TCP.
     Echo,
+    /// Every datagram comes back over UDP.
+    Datagrams,
 }
 
 /// State that all connections share.

@@ -42,7 +42,7 @@ pub use context::Kind;
 use context::World;
 pub use error::ServeError;
 use reply::Setup;
-use socket::{bind_udp, listen};
+use socket::listen;
 pub use timeouts::Timeouts;
 
 /// How long accepting pauses when no descriptor is left.
@@ -98,19 +98,15 @@ impl Server {
         })
     }
 
-    /// Listens on an address for connections; port 0 lets the kernel choose. Returns the address.
+    /// Listens on an address; port 0 lets the kernel choose. Returns the address.
     pub fn listen(&mut self, address: SocketAddr, kind: Kind) -> Result<SocketAddr, ServeError> {
-        let listener = listen(address).map_err(|source| ServeError::Listen { address, source })?;
-        let address = listener.local_addr()?;
-        self.listeners.push(Listener::Tcp(listener, kind));
-        Ok(address)
-    }
-
-    /// Takes datagrams at an address; port 0 lets the kernel choose. Returns the address.
-    pub fn listen_udp(&mut self, address: SocketAddr) -> Result<SocketAddr, ServeError> {
-        let socket = bind_udp(address).map_err(|source| ServeError::Listen { address, source })?;
-        let address = socket.local_addr()?;
-        self.listeners.push(Listener::Udp(socket));
+        let failed = |source| ServeError::Listen { address, source };
+        let socket = listen(address, kind).map_err(failed)?;
+        let address = socket.local_addr()?.as_socket().unwrap_or(address);
+        self.listeners.push(match kind {
+            Kind::Datagrams => Listener::Udp(socket.into()),
+            Kind::Http | Kind::Echo => Listener::Tcp(socket.into(), kind),
+        });
         Ok(address)
     }
 
@@ -147,7 +143,7 @@ async fn serve(
                             let _held: Held = held;
                             match kind {
                                 Kind::Http => connection::http(tcp, tls, world).await,
-                                Kind::Echo => connection::raw(tcp, world).await,
+                                _ => connection::raw(tcp, world).await,
                             }
                         });
                     })

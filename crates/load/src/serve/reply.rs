@@ -142,12 +142,13 @@ impl Course {
 }
 
 /// How the service as a whole is set up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Setup {
-    /// What requests may ask for at most.
+    /// The query of requests that have none, for example status=404&delay=3s
+    #[arg(long, value_name = "QUERY")]
+    default_params: Option<String>,
+    #[command(flatten)]
     pub limits: Limits,
-    /// The query of requests that have none.
-    pub default_params: Option<String>,
 }
 
 impl Reply {

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use crate::text;
+
 /// The time that peers may take. Zero is for ever.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Timeouts {
-    /// For nothing to happen on a connection.
-    pub idle: Duration,
-    /// For a request with its body, or a TLS handshake, once it has begun.
-    pub request: Duration,
+    /// Close connections on which nothing happens for so long; 0 never does
+    #[arg(long = "idle-timeout", value_name = "TIME", default_value = "10m", value_parser = text::duration)]
+    idle: Duration,
+    /// Close connections whose request, or TLS handshake, takes longer to arrive; 0 never does
+    #[arg(long = "request-timeout", value_name = "TIME", default_value = "60s", value_parser = text::duration)]
+    request: Duration,
 }
 
 /// A time that never ends, and that other times can be added to.
@@ -16,15 +20,6 @@ const FOREVER: Duration = Duration::from_secs(u64::MAX / 8);
 
 /// How long a connection that failed still reads, so that the peer can read the last answer.
 const LINGER: Duration = Duration::from_secs(1);
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            idle: Duration::from_secs(600),
-            request: Duration::from_secs(60),
-        }
-    }
-}
 
 impl Timeouts {
     /// The time for nothing to happen, for a timer.

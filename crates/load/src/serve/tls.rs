@@ -1,14 +1,14 @@
 //! TLS of the server: the certificate that it shows, and the demand for client certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 
-use crate::tls::{TlsError, certificates, private_key, unfit};
+use crate::tls::{TlsError, certificates, private_key, roots, unfit, unusable};
 
 /// What is asked of clients whose issuer is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,56 +20,48 @@ pub enum ClientCert {
 }
 
 /// What the user says about TLS.
-#[derive(Debug, Clone)]
+#[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The certificate and those between it and the root, in PEM.
-    pub cert: PathBuf,
-    /// Its key, in PEM.
-    pub key: PathBuf,
-    /// Who issues clients' certificates, in PEM, if any are asked for.
-    pub client_ca: Option<PathBuf>,
-    /// What is asked of clients then.
-    pub client_cert: ClientCert,
+    /// Speak TLS on the ports for HTTP, with this certificate and those between it and the root, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Ask clients for certificates from these issuers, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+    /// Whether a client may come without one
+    #[arg(long, value_enum, default_value_t = ClientCert::Require, requires = "client_ca")]
+    client_cert: ClientCert,
 }
 
 impl Options {
-    /// Reads the files. ALPN offers h2 and http/1.1.
-    pub fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    /// Reads the files; none where no TLS is spoken. ALPN offers h2 and http/1.1.
+    pub fn config(&self) -> Result<Option<Arc<ServerConfig>>, TlsError> {
+        let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
+        };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
+                let roots = Arc::new(roots(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match self.client_cert {
                     ClientCert::Require => verifier,
                     ClientCert::Want => verifier.allow_unauthenticated(),
                 };
-                let verifier = verifier.build().map_err(|error| bad(path, &error))?;
-                builder.with_client_cert_verifier(verifier)
+                let unfit = |error| unusable(path, &error, "certificates of issuers in PEM");
+                builder.with_client_cert_verifier(verifier.build().map_err(unfit)?)
             }
         };
         let mut config = builder
-            .with_single_cert(certificates(&self.cert)?, private_key(&self.key)?)
+            .with_single_cert(certificates(cert)?, private_key(key)?)
             .map_err(|error| unfit("--tls-cert", "--tls-key", &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| bad(path, &error))?;
-    }
-    Ok(roots)
-}
-
-fn bad(path: &Path, reason: &dyn std::fmt::Display) -> TlsError {
-    TlsError::File {
-        path: path.display().to_string(),
-        reason: reason.to_string(),
+        Ok(Some(Arc::new(config)))
     }
 }
