@@ -154,7 +154,7 @@ impl fmt::Display for Failure {
 }
 
 /// The instants of one request, in nanoseconds since the run began.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub struct Timing {
     /// When it was meant to start.
     pub intended: u64,
@@ -337,16 +337,13 @@ mod tests {
     #[test]
     fn waiting_for_a_busy_connection_counts_as_response_time_and_not_as_lateness() {
         let mut record = Record::new(0, 100 * MS);
-        record.answered(
-            Timing {
-                intended: 10 * MS,
-                possible: 50 * MS,
-                begun: 51 * MS,
-                done: 56 * MS,
-            },
-            200,
-            0,
-        );
+        let timing = Timing {
+            intended: 10 * MS,
+            possible: 50 * MS,
+            begun: 51 * MS,
+            done: 56 * MS,
+        };
+        record.answered(timing, 200, 0);
         for (kind, expected) in [
             (Kind::Response, 46),
             (Kind::Service, 5),

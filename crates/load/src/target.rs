@@ -1,6 +1,7 @@
 //! Target of requests: a URL whose scheme names the protocol, parsed and resolved once.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// Why a URL cannot be used, with its fix.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +20,7 @@ pub enum TargetError {
         /// The host of the URL.
         host: String,
         /// What the resolver said.
-        source: std::io::Error,
-    },
-    /// The name resolved to nothing.
-    #[error("resolve {host}: no address; check the name, and that a resolver knows it from here")]
-    NoAddress {
-        /// The host of the URL.
-        host: String,
+        source: io::Error,
     },
 }
 
@@ -121,75 +116,54 @@ impl Url {
                 let (host, after) = bracketed
                     .split_once(']')
                     .ok_or_else(|| invalid("the bracket of the IPv6 address is not closed"))?;
-                if !matches!(host.parse(), Ok(IpAddr::V6(_))) {
+                if host.parse::<Ipv6Addr>().is_err() {
                     return Err(invalid("what stands in brackets is not an IPv6 address"));
                 }
-                (
-                    host,
-                    if after.is_empty() {
-                        None
-                    } else {
-                        Some(after.strip_prefix(':').unwrap_or(""))
-                    },
-                )
+                let port = (!after.is_empty()).then(|| after.strip_prefix(':').unwrap_or(""));
+                (host, port)
             }
             None => match authority.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
             },
         };
-        if host.is_empty()
-            || host.contains(['[', ']', '"', '<', '>', '\\', '^', '`', '{', '|', '}'])
-        {
-            return Err(invalid(
-                "the host is missing or has characters that no host has",
-            ));
+        let strange = ['[', ']', '"', '<', '>', '\\', '^', '`', '{', '|', '}'];
+        if host.is_empty() || host.contains(strange) {
+            let reason = "the host is missing or has characters that no host has";
+            return Err(invalid(reason));
         }
         let port = match port {
             None => scheme
                 .port()
                 .ok_or_else(|| invalid("tcp:// needs a port; write tcp://host:port"))?,
-            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                match digits.parse() {
-                    Ok(port) if port > 0 => port,
-                    _ => return Err(invalid("the port must be between 1 and 65535")),
-                }
-            }
-            Some(_) => return Err(invalid("the port must be between 1 and 65535")),
+            // Digits alone: a parser takes a sign, too.
+            Some(digits) => match digits.parse() {
+                Ok(port @ 1..) if !digits.starts_with('+') => port,
+                _ => return Err(invalid("the port must be between 1 and 65535")),
+            },
         };
         if scheme == Scheme::Tcp && !matches!(path, "" | "/") {
             return Err(invalid("tcp:// has no path; write tcp://host:port"));
         }
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/{path}")
-        };
+        let root = if path.starts_with('/') { "" } else { "/" };
         Ok(Url {
             scheme,
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
-            path,
+            path: format!("{root}{path}"),
         })
     }
 
     /// Resolves the host to its first address, IPv4 first, since that is what every mesh carries.
     pub fn resolve(&self) -> Result<SocketAddr, TargetError> {
-        let mut addresses: Vec<_> = (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(|source| TargetError::Resolve {
-                host: self.host.clone(),
-                source,
-            })?
-            .collect();
-        addresses.sort_by_key(SocketAddr::is_ipv6);
-        addresses
-            .first()
-            .copied()
-            .ok_or_else(|| TargetError::NoAddress {
-                host: self.host.clone(),
-            })
+        let failed = |source| TargetError::Resolve {
+            host: self.host.clone(),
+            source,
+        };
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
+        let first = addresses.map_err(failed)?.min_by_key(SocketAddr::is_ipv6);
+        first.ok_or_else(|| failed(io::Error::other("no address")))
     }
 }
 
@@ -200,32 +174,34 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let table = [
+        for (url, host, port, authority, path) in [
             (
                 "http://details:9080/details/0",
-                ("details", 9080, "details:9080", "/details/0"),
+                "details",
+                9080,
+                "details:9080",
+                "/details/0",
             ),
-            ("http://a", ("a", 80, "a", "/")),
-            ("http://a/", ("a", 80, "a", "/")),
-            ("http://a?size=1", ("a", 80, "a", "/?size=1")),
+            ("http://a", "a", 80, "a", "/"),
+            ("http://a/", "a", 80, "a", "/"),
+            ("http://a?size=1", "a", 80, "a", "/?size=1"),
             (
                 "http://a/x?u=http://b/#part",
-                ("a", 80, "a", "/x?u=http://b/"),
+                "a",
+                80,
+                "a",
+                "/x?u=http://b/",
             ),
-            ("http://10.0.0.1:1", ("10.0.0.1", 1, "10.0.0.1:1", "/")),
-            ("http://[::1]:8080/x", ("::1", 8080, "[::1]:8080", "/x")),
-            ("http://[fd00::2]", ("fd00::2", 80, "[fd00::2]", "/")),
-        ];
-        for (url, (host, port, authority, path)) in table {
+            ("http://10.0.0.1:1", "10.0.0.1", 1, "10.0.0.1:1", "/"),
+            ("http://[::1]:8080/x", "::1", 8080, "[::1]:8080", "/x"),
+            ("http://[fd00::2]", "fd00::2", 80, "[fd00::2]", "/"),
+        ] {
             let parsed = Url::parse(url).unwrap();
+            assert_eq!((&*parsed.host, parsed.port), (host, port), "{url}");
             assert_eq!(
-                (
-                    &*parsed.host,
-                    parsed.port,
-                    &*parsed.authority,
-                    &*parsed.path
-                ),
-                (host, port, authority, path)
+                (&*parsed.authority, &*parsed.path),
+                (authority, path),
+                "{url}"
             );
         }
     }

@@ -194,24 +194,30 @@ mod tests {
 
     #[test]
     fn requests_say_what_they_must_and_no_more() {
-        let agent = format!("User-Agent: {}\r\n", USER_AGENT);
-        assert_eq!(
-            text(&request("GET", "", &[]), false),
-            format!("GET /x?y HTTP/1.1\r\nHost: a:1\r\n{agent}\r\n")
-        );
-        assert_eq!(
-            text(&request("POST", "", &[]), true),
-            format!(
-                "POST /x?y HTTP/1.1\r\nHost: a:1\r\n{agent}Content-Length: 0\r\nConnection: close\r\n\r\n"
-            )
-        );
-        assert_eq!(
-            text(
-                &request("PUT", "abc", &[("host", "b"), ("user-agent", "c")]),
-                false
+        let agent = format!("Host: a:1\r\nUser-Agent: {USER_AGENT}\r\n");
+        let own = [("host", "b"), ("user-agent", "c")];
+        for (request, last, expected) in [
+            (
+                request("GET", "", &[]),
+                false,
+                format!("GET /x?y HTTP/1.1\r\n{agent}\r\n"),
             ),
-            "PUT /x?y HTTP/1.1\r\nhost: b\r\nuser-agent: c\r\nContent-Length: 3\r\n\r\nabc"
-        );
+            (
+                request("POST", "", &[]),
+                true,
+                format!(
+                    "POST /x?y HTTP/1.1\r\n{agent}Content-Length: 0\r\nConnection: close\r\n\r\n"
+                ),
+            ),
+            (
+                request("PUT", "abc", &own),
+                false,
+                "PUT /x?y HTTP/1.1\r\nhost: b\r\nuser-agent: c\r\nContent-Length: 3\r\n\r\nabc"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(text(&request, last), expected);
+        }
     }
 
     fn client(method: &str) -> Http1 {
@@ -225,86 +231,64 @@ mod tests {
     };
 
     fn answer(content: u64) -> Completion {
-        Completion {
-            slot: 3,
-            outcome: Ok(Answer {
-                status: 200,
-                content,
-            }),
-        }
+        let status = 200;
+        let outcome = Ok(Answer { status, content });
+        Completion { slot: 3, outcome }
+    }
+
+    /// What comes of bytes, and whether they are of the protocol.
+    fn hear(client: &mut Http1, bytes: &[u8]) -> (Vec<Completion>, bool) {
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        let heard = client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out, &mut done);
+        (done, heard.is_ok())
     }
 
     #[test]
     fn one_request_at_a_time() {
         let mut client = client("GET");
-        let (mut out, mut done) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             assert_eq!(client.room(), 1);
-            client.start(START, &mut out);
+            client.start(START, &mut Vec::new());
             assert_eq!(client.room(), 0);
+            let mut done = Vec::new();
             for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
                 assert!(done.is_empty());
-                client
-                    .receive(&Bytes::copy_from_slice(&[*byte]), 0, &mut out, &mut done)
-                    .unwrap();
+                done = hear(&mut client, &[*byte]).0;
             }
-            assert_eq!(std::mem::take(&mut done), [answer(2)]);
+            assert_eq!(done, [answer(2)]);
         }
         assert!(!client.is_over());
     }
 
     #[test]
     fn the_last_request_and_a_closing_answer_end_the_connection() {
-        let (mut out, mut done) = (Vec::new(), Vec::new());
-        let mut last = client("GET");
-        last.start(
-            Start {
-                last: true,
-                ..START
-            },
-            &mut out,
-        );
+        let started = |method, last| {
+            let mut client = client(method);
+            client.start(Start { last, ..START }, &mut Vec::new());
+            client
+        };
+        let last = started("GET", true);
         assert!(last.is_over() && last.room() == 0);
-        let mut closing = client("HEAD");
-        closing.start(START, &mut out);
+        let mut closing = started("HEAD", false);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
-        closing
-            .receive(&Bytes::copy_from_slice(head), 0, &mut out, &mut done)
-            .unwrap();
-        assert_eq!(done, [answer(0)]);
+        assert_eq!(hear(&mut closing, head), (vec![answer(0)], true));
         assert!(closing.is_over() && closing.room() == 0);
-        let mut until = client("GET");
-        until.start(START, &mut out);
-        done.clear();
-        until
-            .receive(
-                &Bytes::copy_from_slice(b"HTTP/1.1 200 OK\r\n\r\nabc"),
-                0,
-                &mut out,
-                &mut done,
-            )
-            .unwrap();
-        assert!(done.is_empty());
+        let mut until = started("GET", false);
+        assert_eq!(
+            hear(&mut until, b"HTTP/1.1 200 OK\r\n\r\nabc"),
+            (vec![], true)
+        );
+        let mut done = Vec::new();
         until.end(&mut done);
         assert_eq!(done, [answer(3)]);
     }
 
     #[test]
     fn what_was_not_asked_for_is_malformed() {
-        let (mut out, mut done) = (Vec::new(), Vec::new());
-        assert!(
-            client("GET")
-                .receive(&Bytes::copy_from_slice(b"x"), 0, &mut out, &mut done)
-                .is_err()
-        );
+        assert_eq!(hear(&mut client("GET"), b"x"), (vec![], false));
         let mut talkative = client("GET");
-        talkative.start(START, &mut out);
+        talkative.start(START, &mut Vec::new());
         let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
-        assert!(
-            talkative
-                .receive(&Bytes::copy_from_slice(two), 0, &mut out, &mut done)
-                .is_err()
-        );
-        assert!(done.is_empty());
+        assert_eq!(hear(&mut talkative, two), (vec![], false));
     }
 }

@@ -10,9 +10,10 @@ use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
 use super::clock::Clock;
 use super::origin::Origin;
-use crate::client::{Client, Completion, Start};
+use crate::client::{Client, Completion, Malformed, Start};
 use crate::poll::{Poll, Ready};
-use crate::record::Failure;
+use crate::record::{Failure, Timing};
+use crate::tls::{Session, TlsError};
 
 /// A request that is to be sent; nanoseconds since the run began.
 #[derive(Debug, Clone, Copy)]
@@ -23,15 +24,11 @@ pub struct Due {
     pub request: usize,
 }
 
-/// A request under way; nanoseconds since the run began.
+/// A request under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Current {
-    /// When it was meant to start.
-    pub intended: u64,
-    /// When it could have been sent.
-    pub possible: u64,
-    /// When it was sent, or connecting for it began.
-    pub begun: u64,
+    /// Its instants so far.
+    pub timing: Timing,
     request: usize,
     /// Whether the protocol had no room for it when it could have been sent.
     waited: bool,
@@ -47,11 +44,36 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(failure: Failure, detail: impl ToString) -> Fault {
-        Fault {
-            failure,
-            detail: detail.to_string(),
-        }
+    /// A fault of which more is to be said.
+    pub fn new(failure: Failure, detail: impl ToString) -> Fault {
+        let detail = detail.to_string();
+        Fault { failure, detail }
+    }
+}
+
+impl From<TlsError> for Fault {
+    fn from(error: TlsError) -> Fault {
+        Fault::new(Failure::Tls, error)
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(error: Malformed) -> Fault {
+        Fault::new(Failure::Malformed, error)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        let failure = match error.kind() {
+            ErrorKind::ConnectionRefused => Failure::Refused,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                Failure::Reset
+            }
+            ErrorKind::TimedOut => Failure::Timeout,
+            _ => Failure::Connect,
+        };
+        Fault::new(failure, error)
     }
 }
 
@@ -81,7 +103,7 @@ pub struct Connection {
     pub origin: usize,
     stage: Stage,
     socket: Option<TcpStream>,
-    tls: Option<Box<crate::tls::Session>>,
+    tls: Option<Box<Session>>,
     client: Option<Box<dyn Client>>,
     /// What has just come out of TLS.
     plain: Vec<u8>,
@@ -135,11 +157,8 @@ impl Connection {
 
     /// Whether the server has shown that it speaks the protocol.
     pub fn is_established(&self) -> bool {
-        self.stage == Stage::Open
-            && self
-                .client
-                .as_ref()
-                .is_some_and(|client| client.is_established())
+        let client = self.client.as_ref();
+        self.stage == Stage::Open && client.is_some_and(|client| client.is_established())
     }
 
     /// What is missing for a request to be sent, and why that may be.
@@ -198,9 +217,9 @@ impl Connection {
         requests: u64,
     ) -> Result<(), Fault> {
         self.opened_at = now;
-        let socket = dial(origin.address).map_err(|error| fault_of(&error))?;
-        poll.add(&socket, self.token)
-            .map_err(|error| Fault::new(Failure::Connect, error))?;
+        let socket = dial(origin.address)?;
+        let watched = poll.add(&socket, self.token);
+        watched.map_err(|error| Fault::new(Failure::Connect, error))?;
         self.socket = Some(socket);
         self.stage = Stage::Connecting;
         self.left = requests;
@@ -210,8 +229,8 @@ impl Connection {
     /// Closes the connection, if it is open; its requests stay where they are. The kernel forgets the
     /// watch with the socket.
     pub fn close(&mut self) {
-        if let (Stage::Open, Some(tls), Some(socket)) =
-            (self.stage, &mut self.tls, &mut self.socket)
+        if self.stage == Stage::Open
+            && let (Some(tls), Some(socket)) = (&mut self.tls, &mut self.socket)
         {
             tls.say_goodbye(socket);
         }
@@ -228,10 +247,14 @@ impl Connection {
         let Some((slot, since)) = self.free.pop_front() else {
             return;
         };
-        self.slots[slot] = Some(Current {
+        let timing = Timing {
             intended: due.intended,
             possible: due.intended.max(since).max(self.drained),
             begun: now.max(due.intended),
+            done: 0,
+        };
+        self.slots[slot] = Some(Current {
+            timing,
             request: due.request,
             waited: false,
         });
@@ -274,8 +297,9 @@ impl Connection {
                 };
                 // What the server does not allow yet is neither its service nor our lateness.
                 if current.waited {
-                    current.begun = clock.now();
-                    current.possible = current.possible.max(self.advanced.min(current.begun));
+                    let timing = &mut current.timing;
+                    timing.begun = clock.now();
+                    timing.possible = timing.possible.max(self.advanced.min(timing.begun));
                 }
                 let start = Start {
                     slot,
@@ -285,9 +309,9 @@ impl Connection {
                 client.start(start, &mut self.out);
             }
             for slot in &self.unstarted {
-                if let Some(current) = &mut self.slots[*slot] {
-                    current.waited = true;
-                }
+                self.slots[*slot]
+                    .iter_mut()
+                    .for_each(|current| current.waited = true);
             }
         }
         self.send()
@@ -298,19 +322,17 @@ impl Connection {
         let Some(socket) = &mut self.socket else {
             return Ok(());
         };
-        match (self.stage, &mut self.tls) {
-            (Stage::Closed | Stage::Connecting, _) => return Ok(()),
-            (_, Some(tls)) => {
-                // What the kernel does not take waits here, where it is seen.
-                tls.flush(socket).map_err(|error| fault_of(&error))?;
-                if self.stage == Stage::Open && !tls.has_unsent() {
-                    tls.write(&self.out)
-                        .map_err(|error| Fault::new(Failure::Tls, error))?;
-                    self.out.clear();
-                }
-                return tls.flush(socket).map_err(|error| fault_of(&error));
+        if matches!(self.stage, Stage::Closed | Stage::Connecting) {
+            return Ok(());
+        }
+        if let Some(tls) = &mut self.tls {
+            // What the kernel does not take waits here, where it is seen.
+            tls.flush(socket)?;
+            if self.stage == Stage::Open && !tls.has_unsent() {
+                tls.write(&self.out)?;
+                self.out.clear();
             }
-            (_, None) => {}
+            return Ok(tls.flush(socket)?);
         }
         while self.written < self.out.len() {
             match socket.write(&self.out[self.written..]) {
@@ -324,7 +346,7 @@ impl Connection {
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(fault_of(&error)),
+                Err(error) => return Err(error.into()),
             }
         }
         self.out.clear();
@@ -347,13 +369,11 @@ impl Connection {
         if self.stage == Stage::Connecting && ready.writable {
             let socket = self.socket.as_ref().map(TcpStream::take_error);
             if let Some(Ok(Some(error)) | Err(error)) = socket {
-                return Err(fault_of(&error));
+                return Err(error.into());
             }
             match &origin.tls {
                 Some(connector) => {
-                    let session = connector.session();
-                    let session = session.map_err(|error| Fault::new(Failure::Tls, error))?;
-                    self.tls = Some(Box::new(session));
+                    self.tls = Some(Box::new(connector.session()?));
                     self.stage = Stage::Handshaking(now);
                 }
                 None => set_up = Some(self.begin_protocol(origin, now)),
@@ -398,7 +418,7 @@ impl Connection {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(set_up),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(fault_of(&error)),
+                Err(error) => return Err(error.into()),
             };
             if count == 0 {
                 return self.end(done).map(|()| set_up);
@@ -409,11 +429,10 @@ impl Connection {
                 if let Err(error) = tls.read(input, &mut self.plain) {
                     // The peer is told why, as far as it still listens.
                     let _ = tls.flush(socket);
-                    return Err(Fault::new(Failure::Tls, error));
+                    return Err(error.into());
                 }
                 if matches!(self.stage, Stage::Handshaking(_)) && tls.is_set_up() {
-                    tls.check_protocol()
-                        .map_err(|error| Fault::new(Failure::Tls, error))?;
+                    tls.check_protocol()?;
                     set_up = Some(self.begin_protocol(origin, now));
                 }
                 if let Some(client) = &mut self.client
@@ -422,12 +441,11 @@ impl Connection {
                     let plain = Bytes::from(std::mem::take(&mut self.plain));
                     let heard = client.receive(&plain, now, &mut self.out, done);
                     self.plain = plain.into();
-                    heard.map_err(|error| Fault::new(Failure::Malformed, error))?;
+                    heard?;
                 }
             } else if let Some(client) = &mut self.client {
                 let out = &mut self.out;
-                lend(buffer, count, |input| client.receive(input, now, out, done))
-                    .map_err(|error| Fault::new(Failure::Malformed, error))?;
+                lend(buffer, count, |input| client.receive(input, now, out, done))?;
             }
             // A short read has emptied the socket; asking again would cost a system call for
             // nothing. Whatever comes later is an edge of its own.
@@ -453,10 +471,8 @@ impl Connection {
         if self.stage == Stage::Open && self.under_way().all(|(slot, _)| completed(slot)) {
             return Ok(());
         }
-        Err(Fault::new(
-            Failure::Closed,
-            "the server closed the connection before it had answered",
-        ))
+        let detail = "the server closed the connection before it had answered";
+        Err(Fault::new(Failure::Closed, detail))
     }
 }
 
@@ -474,32 +490,15 @@ fn lend<T>(buffer: &mut BytesMut, count: usize, take: impl FnOnce(&Bytes) -> T) 
 
 /// Makes a socket and begins to connect it, without waiting.
 fn dial(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Layer4::TCP),
-    )?;
+    let form = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), form, Some(Layer4::TCP))?;
     // Requests leave in one write each; Nagle's algorithm could only delay them.
     socket.set_tcp_nodelay(true)?;
+    let under_way = Some(rustix::io::Errno::INPROGRESS.raw_os_error());
     match socket.connect(&address.into()) {
-        Ok(()) => {}
-        Err(error)
-            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
-        Err(error) => return Err(error),
+        Err(error) if error.raw_os_error() != under_way => Err(error),
+        _ => Ok(socket.into()),
     }
-    Ok(socket.into())
-}
-
-fn fault_of(error: &io::Error) -> Fault {
-    let failure = match error.kind() {
-        ErrorKind::ConnectionRefused => Failure::Refused,
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
-            Failure::Reset
-        }
-        ErrorKind::TimedOut => Failure::Timeout,
-        _ => Failure::Connect,
-    };
-    Fault::new(failure, error)
 }
 
 #[cfg(test)]
@@ -510,9 +509,13 @@ mod tests {
     fn a_slot_of_a_connection_that_takes_nothing_more_is_free_once_it_is_spent() {
         let mut connection = Connection::new(0, 0, 2);
         (connection.stage, connection.left) = (Stage::Open, 2);
-        let due = |intended| Due {
-            intended,
-            request: 0,
+        let request = 0;
+        let due = |intended| Due { intended, request };
+        let possible = |connection: &Connection| -> Vec<u64> {
+            let current = connection.under_way();
+            current
+                .map(|(_, current)| current.timing.possible)
+                .collect()
         };
         connection.begin(due(0), 0);
         connection.begin(due(10), 10);
@@ -524,14 +527,12 @@ mod tests {
         (connection.stage, connection.left) = (Stage::Open, 2);
         connection.begin(due(50), 310);
         connection.begin(due(305), 310);
-        let possible: Vec<u64> = connection.under_way().map(|(_, c)| c.possible).collect();
-        assert_eq!(possible, [300, 305]);
+        assert_eq!(possible(&connection), [300, 305]);
         // On one that goes on, each slot is free for itself.
         connection.left = 2;
         assert!(connection.finish(0, 400).is_some());
         assert!(connection.finish(1, 500).is_some());
         connection.begin(due(350), 510);
-        let possible: Vec<u64> = connection.under_way().map(|(_, c)| c.possible).collect();
-        assert_eq!(possible, [400]);
+        assert_eq!(possible(&connection), [400]);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::iter::{Peekable, Skip, StepBy, Take};
-use std::net::SocketAddr;
+use std::iter::{Cycle, Peekable, Skip, StepBy, Take};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,35 +35,10 @@ const TICK: u64 = 50_000_000;
 const BUFFER: usize = 64 * 1024;
 
 /// When something is to begin, in nanoseconds since the run began.
-#[derive(Debug)]
-struct Starts(Peekable<StepBy<Skip<Take<Schedule>>>>);
+type Starts = Peekable<StepBy<Skip<Take<Schedule>>>>;
 
-impl Starts {
-    /// The next of them, if it has come.
-    fn next_until(&mut self, now: u64) -> Option<u64> {
-        self.0.next_if(|due| *due <= now)
-    }
-
-    /// The next of them.
-    fn peek(&mut self) -> Option<u64> {
-        self.0.peek().copied()
-    }
-}
-
-/// Connections to one origin, which take turns.
-#[derive(Debug)]
-struct Ring {
-    connections: Vec<usize>,
-    next: usize,
-}
-
-impl Ring {
-    fn turn(&mut self) -> usize {
-        let index = self.connections[self.next];
-        self.next = (self.next + 1) % self.connections.len();
-        index
-    }
-}
+/// Connections that take turns.
+type Ring = Cycle<Range<usize>>;
 
 /// Everything that a thread of a run works with.
 #[derive(Debug)]
@@ -115,20 +90,14 @@ impl Generator {
             let first = connections.len();
             let tokens = (first as u64..).take(*count);
             connections.extend(tokens.map(|token| Connection::new(token, origin, load.streams)));
-            rings.push(Ring {
-                connections: (first..connections.len()).collect(),
-                next: 0,
-            });
+            rings.push((first..connections.len()).cycle());
         }
-        let all = Ring {
-            connections: (0..connections.len()).collect(),
-            next: 0,
-        };
+        let all = (0..connections.len()).cycle();
         let threads = load.threads;
         // All threads draw the same instants and take turns at them.
         let starts = |rate, seed, most| {
             let all = Schedule::new(load.arrivals, rate, end, seed).take(most);
-            Starts(all.skip(part.thread).step_by(threads).peekable())
+            all.skip(part.thread).step_by(threads).peekable()
         };
         let most = plan.requests.map(usize::try_from);
         let most = most.and_then(Result::ok).unwrap_or(usize::MAX);
@@ -138,7 +107,7 @@ impl Generator {
             origins: part.origins,
             choice: Choice::new(&part.targets, seed),
             rings,
-            poll: Poll::new(connections.len().clamp(64, 1024))?,
+            poll: Poll::new()?,
             connections,
             clock: Clock::start(),
             record: Record::new(warmup_end, end),
@@ -167,8 +136,7 @@ impl Generator {
 
     /// Opens all connections before the clock starts, so that a target that cannot be reached, or
     /// does not speak the protocol, is an error and not a result, unless initial errors are allowed.
-    /// Returns false if a signal
-    /// interrupted it.
+    /// Returns false if a signal interrupted it.
     pub fn connect(&mut self, signals: &Signals) -> Result<bool, RunError> {
         self.poll.add_level(signals, SIGNALS)?;
         self.clock = Clock::start();
@@ -184,10 +152,7 @@ impl Generator {
             if now >= self.timeout {
                 let late = |connection: &Connection| !connection.is_established();
                 let index = self.connections.iter().position(late).unwrap_or(0);
-                let fault = Fault {
-                    failure: Failure::Timeout,
-                    detail: self.connections[index].lacks().to_owned(),
-                };
+                let fault = Fault::new(Failure::Timeout, self.connections[index].lacks());
                 self.forgo(index, &fault)?;
                 for connection in self.connections.iter_mut().filter(|c| late(c)) {
                     connection.close();
@@ -226,27 +191,22 @@ impl Generator {
     /// Does without a connection that could not be set up before the start, if that is allowed: the
     /// first request that falls to it opens it anew.
     fn forgo(&mut self, index: usize, fault: &Fault) -> Result<(), RunError> {
+        let connection = &mut self.connections[index];
         if !self.initial_errors {
-            return Err(self.refused(index, fault));
+            return Err(RunError::Connect {
+                address: self.origins[connection.origin].address,
+                reason: explain(fault),
+            });
         }
-        self.connections[index].close();
+        connection.close();
         Ok(())
-    }
-
-    fn refused(&self, index: usize, fault: &Fault) -> RunError {
-        let address: SocketAddr = self.origins[self.connections[index].origin].address;
-        RunError::Connect {
-            address,
-            reason: explain(fault),
-        }
     }
 
     fn open(&mut self, index: usize, now: u64) -> Result<(), Fault> {
         let (least, most) = self.requests_per_connection;
-        let requests = if least == most {
-            least
-        } else {
-            self.random.random_range(least..=most)
+        let requests = match least == most {
+            true => least,
+            false => self.random.random_range(least..=most),
         };
         let connection = &mut self.connections[index];
         let origin = &self.origins[connection.origin];
@@ -288,11 +248,9 @@ impl Generator {
                 self.record.cut(now);
                 return Ok(true);
             }
-            let due = self.schedule.as_mut().and_then(Starts::peek);
-            if now >= self.end
-                && (self.outstanding == 0 && due.is_none()
-                    || now >= self.end.saturating_add(self.timeout))
-            {
+            let due = self.schedule.as_mut().and_then(next_of);
+            let drained = self.outstanding == 0 && due.is_none();
+            if now >= self.end && (drained || now >= self.end.saturating_add(self.timeout)) {
                 return Ok(true);
             }
             if now >= next_tick {
@@ -300,18 +258,13 @@ impl Generator {
                 next_tick = now + TICK;
             }
             if now >= next_line {
-                if self.live.is_wanted() {
-                    let outstanding = self.outstanding;
-                    self.live
-                        .tell(self.thread, now, &mut self.record, outstanding);
-                }
+                let (record, outstanding) = (&mut self.record, self.outstanding);
+                self.live.tell(self.thread, now, record, outstanding);
                 next_line += 1_000_000_000;
             }
             let pause = self.pauses.peek().map(|Reverse((until, _))| *until);
-            let replacement = self
-                .replacements
-                .as_mut()
-                .and_then(|(starts, _)| starts.peek());
+            let replacements = self.replacements.as_mut();
+            let replacement = replacements.and_then(|(starts, _)| next_of(starts));
             let end = Some(self.end).filter(|end| now < *end);
             let next = [due, pause, replacement, end].into_iter().flatten();
             let wake = match self.restart.is_empty() {
@@ -349,7 +302,9 @@ impl Generator {
             let waiting = connection.queue.iter();
             unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
             let sent = connection.under_way();
-            unanswered += sent.filter(|(_, sent)| measured(sent.intended)).count() as u64;
+            unanswered += sent
+                .filter(|(_, sent)| measured(sent.timing.intended))
+                .count() as u64;
         }
         (self.record, unsent, unanswered)
     }
@@ -358,18 +313,17 @@ impl Generator {
     /// the spacing that rate and number of connections imply, whatever the others are up to.
     fn start_what_is_due(&mut self) {
         let now = self.clock.now();
-        while let Some(intended) = self
-            .schedule
-            .as_mut()
-            .and_then(|starts| starts.next_until(now))
+        while let Some(starts) = &mut self.schedule
+            && let Some(intended) = starts.next_if(|due| *due <= now)
         {
             let target = self.choice.any();
-            let index = self.rings[target.origin].turn();
+            let Some(index) = self.rings[target.origin].next() else {
+                return;
+            };
             self.outstanding += 1;
-            self.connections[index].queue.push_back(Due {
-                intended,
-                request: target.request,
-            });
+            let request = target.request;
+            let due = Due { intended, request };
+            self.connections[index].queue.push_back(due);
             self.pump(index);
         }
         while let Some(Reverse((until, index))) = self.pauses.peek().copied()
@@ -382,9 +336,9 @@ impl Generator {
             }
         }
         while let Some((starts, ring)) = &mut self.replacements
-            && starts.next_until(now).is_some()
+            && starts.next_if(|due| *due <= now).is_some()
+            && let Some(index) = ring.next()
         {
-            let index = ring.turn();
             // One that is still being set up is as new as it can be.
             if self.connections[index].is_established() {
                 self.connections[index].retire();
@@ -401,8 +355,8 @@ impl Generator {
         }
         self.unbegun -= 1;
         if pause > 0 {
-            self.pauses
-                .push(Reverse((now.saturating_add(pause), index)));
+            let until = now.saturating_add(pause);
+            self.pauses.push(Reverse((until, index)));
         } else {
             self.enqueue(index, now);
         }
@@ -502,10 +456,8 @@ impl Generator {
         self.outstanding -= 1;
         self.unconcluded -= 1;
         let timing = Timing {
-            intended: current.intended,
-            possible: current.possible,
-            begun: current.begun,
             done: now,
+            ..current.timing
         };
         match outcome {
             Ok(answer) => self.record.answered(timing, answer.status, answer.content),
@@ -533,11 +485,9 @@ impl Generator {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
             let late = |begun: u64| now.saturating_sub(begun) >= self.timeout;
-            let slots: Vec<usize> = connection
-                .under_way()
-                .filter(|(_, current)| late(current.begun))
-                .map(|(slot, _)| slot)
-                .collect();
+            let under_way = connection.under_way();
+            let late = under_way.filter(|(_, current)| late(current.timing.begun));
+            let slots: Vec<usize> = late.map(|(slot, _)| slot).collect();
             if slots.is_empty() {
                 continue;
             }
@@ -548,14 +498,15 @@ impl Generator {
                 self.replace_if_spent(index);
                 self.pump(index);
             } else {
-                let fault = Fault {
-                    failure: Failure::Timeout,
-                    detail: "no answer within the limit of --timeout".to_owned(),
-                };
-                self.fail(index, fault);
+                let detail = "no answer within the limit of --timeout";
+                self.fail(index, Fault::new(Failure::Timeout, detail));
             }
         }
     }
+}
+
+fn next_of(starts: &mut Starts) -> Option<u64> {
+    starts.peek().copied()
 }
 
 /// How long this thread has waited for a processor so far, in nanoseconds; 0 where the kernel does not

@@ -80,21 +80,16 @@ impl Live {
         }
     }
 
-    /// Whether anything is said at all.
-    pub fn is_wanted(&self) -> bool {
-        self.progress != Progress::None
-    }
-
-    /// A thread tells how it stands; the first thread's word makes the line.
+    /// A thread tells how it stands, if anything is said at all; the first thread's word makes the line.
     pub fn tell(&self, thread: usize, now: u64, record: &mut Record, outstanding: u64) {
+        if self.progress == Progress::None {
+            return;
+        }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.recent.merge(&record.recent);
         record.recent.clear();
-        told.threads[thread] = [
-            record.all_ok_count(),
-            record.all_failed_count(),
-            outstanding,
-        ];
+        let counts = [record.all_ok_count(), record.all_failed_count()];
+        told.threads[thread] = [counts[0], counts[1], outstanding];
         if thread == 0 {
             self.say(&self.line(now, &told));
             told.recent.clear();
@@ -162,11 +157,8 @@ fn text(line: &Line<'_>) -> String {
             .filter(|(quantile, ..)| is_told(*quantile, line.answers))
             .map(|(_, name, ms)| format!(", {name} {}", time(ms)))
             .collect::<String>();
-        format!(
-            "{} answers{told}, at most {}",
-            line.answers,
-            time(line.max_ms)
-        )
+        let most = time(line.max_ms);
+        format!("{} answers{told}, at most {most}", line.answers)
     };
     format!(
         "{}: {} s{phase}: {answers}, {} failed so far",
@@ -181,13 +173,11 @@ mod tests {
 
     #[test]
     fn a_line_holds_what_all_threads_told() {
-        let live = Live::new(Progress::None, "", 2_000_000_000, 5_000_000_000, 2);
+        let live = Live::new(Progress::Json, "", 2_000_000_000, 5_000_000_000, 2);
         let mut record = Record::new(0, u64::MAX);
         let timing = Timing {
-            intended: 0,
-            possible: 0,
-            begun: 0,
             done: 4_000_000,
+            ..Timing::default()
         };
         record.answered(timing, 200, 0);
         record.answered(timing, 503, 0);
@@ -198,24 +188,18 @@ mod tests {
         assert_eq!((line.answers, line.answers_total), (1, 1));
         assert_eq!((line.failed_total, line.outstanding), (1, 7));
         assert!((3.99..4.01).contains(&line.p50_ms), "{line:?}");
-        assert_eq!(
-            text(&line),
-            "run: 1 s (warm-up): 1 answers, at most 4 ms, 1 failed so far"
-        );
-        let enough = Line {
-            answers: 200,
-            ..line
-        };
+        let said = "run: 1 s (warm-up): 1 answers, at most 4 ms, 1 failed so far";
+        assert_eq!(text(&line), said);
+        let answers = 200;
+        let enough = Line { answers, ..line };
         assert_eq!(
             text(&enough),
-            "run: 1 s (warm-up): 200 answers, P50 4 ms, at most 4 ms, 1 failed so far"
+            said.replace("1 answers", "200 answers, P50 4 ms")
         );
         // The first thread's word ends the second.
         live.tell(0, 1_000_000_000, &mut Record::new(0, u64::MAX), 0);
         let line = live.line(5_000_000_000, &live.told.lock().unwrap());
-        assert_eq!(
-            (line.answers, line.answers_total, line.phase),
-            (0, 1, "drain")
-        );
+        let told = (line.answers, line.answers_total, line.phase);
+        assert_eq!(told, (0, 1, "drain"));
     }
 }

@@ -75,24 +75,27 @@ mod tests {
     use rand::rngs::SmallRng;
 
     fn number(list: &str) -> Choice<i64> {
-        choose(list, &mut SmallRng::seed_from_u64(1), |text| {
-            text.parse().ok()
-        })
+        let mut random = SmallRng::seed_from_u64(1);
+        choose(list, &mut random, |text| text.parse().ok())
     }
 
     #[test]
     fn one_value_or_shares_that_leave_no_doubt() {
-        assert_eq!(number("503"), Choice::Value(503));
-        assert_eq!(number("503:100"), Choice::Value(503));
-        assert_eq!(number("503:100%"), Choice::Value(503));
-        assert_eq!(number("1:33.3333,1:33.3333,1:33.3334"), Choice::Value(1));
-        assert_eq!(number("-5"), Choice::Value(-5));
-        assert_eq!(number("503:nan"), Choice::Rest);
+        for (list, expected) in [
+            ("503", Choice::Value(503)),
+            ("503:100", Choice::Value(503)),
+            ("503:100%", Choice::Value(503)),
+            ("1:33.3333,1:33.3333,1:33.3334", Choice::Value(1)),
+            ("-5", Choice::Value(-5)),
+            ("503:nan", Choice::Rest),
+        ] {
+            assert_eq!(number(list), expected, "{list}");
+        }
     }
 
     #[test]
     fn what_cannot_be_read_is_invalid() {
-        for list in [
+        let one = [
             "",
             "x",
             "503,404",
@@ -101,13 +104,16 @@ mod tests {
             "503:x",
             "x:20",
             "503:-1",
+        ];
+        let more = [
             "503:101",
             "503:70,404:31",
             "503:20,",
             "503:",
             "503: 20",
             "1:50.0001,2:50",
-        ] {
+        ];
+        for list in one.into_iter().chain(more) {
             assert_eq!(number(list), Choice::Invalid, "{list:?}");
         }
     }
@@ -115,20 +121,13 @@ mod tests {
     #[test]
     fn shares_are_kept_and_the_rest_is_left_over() {
         let mut random = SmallRng::seed_from_u64(1);
-        let (mut first, mut second, mut rest) = (0, 0, 0);
-        for _ in 0..10_000 {
-            match choose("503:20,404:10", &mut random, |text| {
-                text.parse::<u16>().ok()
-            }) {
-                Choice::Value(503) => first += 1,
-                Choice::Value(404) => second += 1,
-                Choice::Rest => rest += 1,
-                other => panic!("{other:?}"),
-            }
-        }
-        assert!((1800..2200).contains(&first), "{first}");
-        assert!((850..1150).contains(&second), "{second}");
-        assert_eq!(first + second + rest, 10_000);
+        let mut draw = || choose("503:20,404:10", &mut random, |text| text.parse().ok());
+        let draws: Vec<Choice<u16>> = (0..10_000).map(|_| draw()).collect();
+        let count = |of| draws.iter().filter(|drawn| **drawn == of).count();
+        let counts = [Choice::Value(503), Choice::Value(404), Choice::Rest].map(count);
+        assert!((1800..2200).contains(&counts[0]), "{counts:?}");
+        assert!((850..1150).contains(&counts[1]), "{counts:?}");
+        assert_eq!(counts.iter().sum::<usize>(), 10_000);
     }
 
     #[test]

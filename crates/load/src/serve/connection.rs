@@ -11,36 +11,33 @@ use tokio_rustls::TlsAcceptor;
 
 use super::context::{Session, World};
 use super::wire::{Facts, Stream, Wire};
-use super::{echo, http1, http2};
+use super::{echo, http};
 
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves HTTP of either version, with TLS if there is an acceptor.
-pub async fn http(tcp: TcpStream, tls: Option<TlsAcceptor>, world: Rc<World>) {
+pub async fn encoded(tcp: TcpStream, tls: Option<TlsAcceptor>, world: Rc<World>) {
     // The event loop looks for a signal first: requests that come behind it are the last of their connections.
     yield_now().await;
     let session = session(world);
     let stream = match tls {
-        None => Stream::Tcp(tcp),
+        None => Stream::Left(tcp),
         Some(acceptor) => {
             let limit = session.world.timeouts.request();
             tokio::select! {
                 biased;
                 shaken = timeout(limit, acceptor.accept(tcp)) => match shaken {
-                    Ok(Ok(tls)) => Stream::Tls(Box::new(tls)),
+                    Ok(Ok(tls)) => Stream::Right(Box::new(tls)),
                     _ => return,
                 },
-                () = session.world.stop.wait() => return,
+                () = session.world.stop.cancelled() => return,
             }
         }
     };
     let mut wire = Wire::new(stream, session.facts.clone());
-    // Boxed, so that a connection pays for its own protocol alone.
-    match detect(&mut wire, &session).await {
-        Some(Protocol::Http1) => Box::pin(http1::serve(wire, session)).await,
-        Some(Protocol::Http2) => Box::pin(http2::serve(wire, session)).await,
-        None => {}
+    if let Some(protocol) = detect(&mut wire, &session).await {
+        http::serve(wire, session, protocol).await;
     }
 }
 

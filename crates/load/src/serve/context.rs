@@ -10,8 +10,8 @@ use lateen_exchange::{Config, Protocol};
 use lateen_http::{Downstream, FieldValue, PeerKind, Scheme};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::Notify;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::alarms::Alarms;
 use super::reply::{Asked, Course, Date, Setup};
@@ -53,10 +53,10 @@ pub struct World {
     pub timeouts: Timeouts,
     /// The delays of answers.
     pub alarms: Alarms,
-    /// Set when nobody new is let in.
-    pub closing: Stop,
-    /// Set when connections take no further request.
-    pub stop: Stop,
+    /// Cancelled when nobody new is let in.
+    pub closing: CancellationToken,
+    /// Cancelled when connections take no further request.
+    pub stop: CancellationToken,
     /// The text of the current date.
     pub date: RefCell<Date>,
     /// Scratch space of the raw echo.
@@ -94,8 +94,8 @@ impl World {
             echo,
             timeouts,
             alarms: Alarms::new()?,
-            closing: Stop::default(),
-            stop: Stop::default(),
+            closing: CancellationToken::new(),
+            stop: CancellationToken::new(),
             date: RefCell::default(),
             buffer: RefCell::new(vec![0; ECHO_BUFFER]),
             downstream: Downstream::new(PeerKind::Mesh, nobody, Scheme::Http),
@@ -120,33 +120,6 @@ impl World {
     /// Decides over a request.
     pub fn course(&self, asked: Asked) -> Course {
         Course::of(asked, &self.echo, &mut *self.random.borrow_mut())
-    }
-}
-
-/// A flag that is set once, for tasks to wait for.
-#[derive(Debug, Default)]
-pub struct Stop {
-    is_set: Cell<bool>,
-    waiting: Notify,
-}
-
-impl Stop {
-    /// Sets the flag.
-    pub fn set(&self) {
-        self.is_set.set(true);
-        self.waiting.notify_waiters();
-    }
-
-    /// True once the flag is set.
-    pub fn is_set(&self) -> bool {
-        self.is_set.get()
-    }
-
-    /// Ends once the flag is set.
-    pub async fn wait(&self) {
-        while !self.is_set() {
-            self.waiting.notified().await;
-        }
     }
 }
 
@@ -175,7 +148,7 @@ impl Session {
     pub async fn ending(self) -> Ending {
         tokio::select! {
             biased;
-            () = self.world.stop.wait() => Ending::Stopped,
+            () = self.world.stop.cancelled() => Ending::Stopped,
             () = self.idle() => Ending::Idle,
         }
     }
@@ -198,23 +171,18 @@ impl Session {
 
     /// Waits before an answer.
     pub async fn delay(&self, delay: Duration) {
-        let _delayed = Delayed::new(&self.facts);
+        let delayed = &self.facts.delayed;
+        delayed.set(delayed.get() + 1);
+        let _mark = Mark(delayed);
         self.world.alarms.sleep(delay).await;
     }
 }
 
 /// The mark of an answer that waits.
-struct Delayed<'a>(&'a Facts);
+struct Mark<'a>(&'a Cell<u32>);
 
-impl<'a> Delayed<'a> {
-    fn new(facts: &'a Facts) -> Self {
-        facts.delayed.set(facts.delayed.get() + 1);
-        Delayed(facts)
-    }
-}
-
-impl Drop for Delayed<'_> {
+impl Drop for Mark<'_> {
     fn drop(&mut self) {
-        self.0.delayed.set(self.0.delayed.get() - 1);
+        self.0.set(self.0.get() - 1);
     }
 }

@@ -55,7 +55,7 @@ fn turn(tcp: &TcpStream, session: &Session) -> io::Result<Option<Vec<u8>>> {
 /// Sends datagrams back to their senders until nobody new is let in. A datagram that cannot be sent is lost.
 pub async fn datagrams(socket: UdpSocket, world: &World) {
     let mut buffer = vec![0; ECHO_BUFFER];
-    let mut closing = pin!(world.closing.wait());
+    let mut closing = pin!(world.closing.cancelled());
     loop {
         let received = tokio::select! {
             biased;

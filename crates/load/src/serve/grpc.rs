@@ -14,7 +14,7 @@ use lateen_http::{
 use prost::Message;
 
 use super::frames::{Broken, Frames, frame};
-use super::link::{Link, unless_gone};
+use super::http::{Link, unless_gone};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";
@@ -186,7 +186,7 @@ impl Call<'_> {
         }
         if method == Method::Watch {
             // Nothing ever changes: the call lasts for as long as client and service want it to.
-            unless_gone(self.exchange, self.link.stop.wait()).await?;
+            unless_gone(self.exchange, self.link.stop.cancelled()).await?;
             return Ok(Err(UNAVAILABLE));
         }
         Ok(Ok(()))

@@ -10,12 +10,9 @@ mod echo;
 mod error;
 pub mod frames;
 mod grpc;
-mod http1;
-mod http2;
-mod link;
+mod http;
 pub mod params;
 mod reply;
-mod request;
 mod response;
 mod socket;
 mod timeouts;
@@ -32,10 +29,10 @@ use rustls::ServerConfig;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::mpsc;
-use tokio::task::{JoinSet, spawn_local};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
 
 use crate::signals::Signals;
 pub use context::Kind;
@@ -69,9 +66,6 @@ pub struct Server {
     world: Rc<World>,
     runtime: LocalRuntime,
 }
-
-/// Held by every connection: when all of them are gone, the receiver learns that.
-type Held = mpsc::Sender<()>;
 
 impl Server {
     /// A service that listens nowhere yet. With `tls`, TLS is what its places for HTTP speak.
@@ -125,10 +119,10 @@ async fn serve(
     signals: Signals,
 ) -> Result<(), ServeError> {
     let mut signals = UnixStream::from_std(signals.into_stream())?;
-    let (held, mut gone) = mpsc::channel(1);
+    let connections = TaskTracker::new();
     let mut listeners = JoinSet::new();
     for listener in places {
-        let (world, held, tls) = (Rc::clone(&world), held.clone(), tls.clone());
+        let (world, connections, tls) = (Rc::clone(&world), connections.clone(), tls.clone());
         match listener {
             Listener::Udp(socket) => {
                 let socket = UdpSocket::from_std(socket)?;
@@ -137,33 +131,32 @@ async fn serve(
             Listener::Tcp(listener, kind) => {
                 let listener = TcpListener::from_std(listener)?;
                 listeners.spawn_local(async move {
-                    accept(listener, world, |tcp, world| {
-                        let (held, tls) = (held.clone(), tls.clone());
-                        spawn_local(async move {
-                            let _held: Held = held;
+                    let serve = |tcp, world| {
+                        let tls = tls.clone();
+                        connections.spawn_local(async move {
                             match kind {
-                                Kind::Http => connection::http(tcp, tls, world).await,
+                                Kind::Http => connection::encoded(tcp, tls, world).await,
                                 _ => connection::raw(tcp, world).await,
                             }
                         });
-                    })
-                    .await;
+                    };
+                    accept(listener, world, serve).await;
                 });
             }
         }
     }
-    drop(held);
+    connections.close();
     tokio::select! {
         arrived = signals.read_u8() => drop(arrived?),
         failed = world.alarms.run() => failed?,
     }
     // Clients that have connected already may have asked already.
-    world.closing.set();
+    world.closing.cancel();
     while listeners.join_next().await.is_some() {}
     let end = async {
         sleep(SETTLE).await;
-        world.stop.set();
-        let _ = timeout(DRAIN, gone.recv()).await;
+        world.stop.cancel();
+        let _ = timeout(DRAIN, connections.wait()).await;
     };
     tokio::select! {
         () = end => {}
@@ -179,7 +172,7 @@ async fn accept(listener: TcpListener, world: Rc<World>, serve: impl Fn(TcpStrea
     loop {
         let accepted = tokio::select! {
             biased;
-            () = world.closing.wait() => break,
+            () = world.closing.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {

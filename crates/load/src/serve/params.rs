@@ -20,6 +20,17 @@ pub const NAMES: [&str; 8] = [
     "status", "size", "delay", "close", "gzip", "writes", "nodelay", "header",
 ];
 
+/// Fields that are the connection's.
+const FRAMING: &[&str] = &[
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+    "proxy-connection",
+    "upgrade",
+    "te",
+    "trailer",
+];
+
 /// What a request may ask for at most; more is cut to it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct Limits {
@@ -136,16 +147,7 @@ impl Params {
             self.close |= value.eq_ignore_ascii_case("close");
             return;
         }
-        let framing = [
-            "content-length",
-            "transfer-encoding",
-            "keep-alive",
-            "proxy-connection",
-            "upgrade",
-            "te",
-            "trailer",
-        ];
-        if !framing.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        if !FRAMING.iter().any(|own| name.eq_ignore_ascii_case(own)) {
             self.headers.push((name.to_owned(), value.to_owned()));
         }
     }
@@ -248,19 +250,17 @@ mod tests {
     fn parameters_are_read() {
         assert_eq!(parse("/"), Params::default());
         assert_eq!(parse("/?unknown=1&&"), Params::default());
-        let all = parse(
-            "/echo?status=404&size=1024&delay=1.5ms&close=true&gzip=true&header=X-A:%20b+c&header=x-a:d&writes=2&nodelay=0",
-        );
+        let more = "close=true&gzip=true&header=X-A:%20b+c&header=x-a:d&writes=2&nodelay=0";
+        let all = parse(&format!("/echo?status=404&size=1024&delay=1.5ms&{more}"));
         let expected = Params {
             status: Status::Final(404),
             size: Some(1024),
             delay: Duration::from_micros(1500),
             close: true,
             gzip: true,
-            headers: vec![
-                ("X-A".to_owned(), "b c".to_owned()),
-                ("x-a".to_owned(), "d".to_owned()),
-            ],
+            headers: [("X-A", "b c"), ("x-a", "d")]
+                .map(|(a, b)| (a.to_owned(), b.to_owned()))
+                .into(),
             writes: 2,
             nodelay: false,
         };
@@ -270,64 +270,55 @@ mod tests {
     /// Each was put to Fortio 1.75.2 too.
     #[test]
     fn values_that_make_no_sense_do_what_fortio_does() {
-        let status = |query: &str| parse(&format!("/?{query}")).status;
-        for query in [
-            "status=abc",
-            "status=503,404",
-            "status=503:70,500:70",
-            "status=1:x",
+        for (queries, expected) in [
+            (
+                "status=abc status=503,404 status=503:70,500:70 status=1:x",
+                Status::Final(400),
+            ),
+            (
+                "status=99 status=1000 status=-5 status=70000 status=0",
+                Status::None,
+            ),
+            ("status=150", Status::Interim(150)),
+            ("status=101", Status::Final(101)),
+            ("status=999", Status::Final(999)),
+            (
+                "status= status status=503;x status=5%3 Status=503",
+                Status::Final(200),
+            ),
+            ("status=503&status=404", Status::Final(503)),
+            ("status=503:0%25,404:100%25", Status::Final(404)),
         ] {
-            assert_eq!(status(query), Status::Final(400), "{query}");
+            for query in queries.split(' ') {
+                assert_eq!(parse(&format!("/?{query}")).status, expected, "{query}");
+            }
         }
-        for query in [
-            "status=99",
-            "status=1000",
-            "status=-5",
-            "status=70000",
-            "status=0",
+        for (query, expected) in [
+            ("size=x", None),
+            ("size=", None),
+            ("size=-3", Some(0)),
+            ("size=200000", Some(100_000)),
+            ("size=1%2&size=2;x&size=3", Some(3)),
+            ("%73ize=3:100", Some(3)),
         ] {
-            assert_eq!(status(query), Status::None, "{query}");
+            assert_eq!(parse(&format!("/?{query}")).size, expected, "{query}");
         }
-        assert_eq!(status("status=150"), Status::Interim(150));
-        assert_eq!(status("status=101"), Status::Final(101));
-        assert_eq!(status("status=999"), Status::Final(999));
-        for query in [
-            "status=",
-            "status",
-            "status=503;x",
-            "status=5%3",
-            "Status=503",
+        for (delays, microseconds) in [
+            ("1h2m", 2_000_000),
+            ("%2B1s", 1_000_000),
+            (".5s", 500_000),
+            ("1s500us", 1_000_500),
+            ("5 -1s 1+s s . 99999999999h 0", 0),
         ] {
-            assert_eq!(status(query), Status::Final(200), "{query}");
+            for delay in delays.split(' ') {
+                let expected = Duration::from_micros(microseconds);
+                assert_eq!(
+                    parse(&format!("/?delay={delay}")).delay,
+                    expected,
+                    "{delay}"
+                );
+            }
         }
-        assert_eq!(status("status=503&status=404"), Status::Final(503));
-        assert_eq!(status("status=503:0%25,404:100%25"), Status::Final(404));
-
-        let size = |query: &str| parse(&format!("/?{query}")).size;
-        assert_eq!(size("size=x"), None);
-        assert_eq!(size("size="), None);
-        assert_eq!(size("size=-3"), Some(0));
-        assert_eq!(size("size=200000"), Some(100_000));
-        assert_eq!(size("size=1%2&size=2;x&size=3"), Some(3));
-        assert_eq!(size("%73ize=3:100"), Some(3));
-
-        let delay = |query: &str| parse(&format!("/?{query}")).delay;
-        assert_eq!(delay("delay=1h2m"), Duration::from_secs(2));
-        assert_eq!(delay("delay=%2B1s"), Duration::from_secs(1));
-        assert_eq!(delay("delay=.5s"), Duration::from_millis(500));
-        assert_eq!(delay("delay=1s500us"), Duration::from_micros(1_000_500));
-        for query in [
-            "delay=5",
-            "delay=-1s",
-            "delay=1+s",
-            "delay=s",
-            "delay=.",
-            "delay=99999999999h",
-            "delay=0",
-        ] {
-            assert_eq!(delay(query), Duration::ZERO, "{query}");
-        }
-
         let close = |query: &str| parse(&format!("/?{query}")).close;
         assert!(!close("close") && !close("close=false") && !close("close=0&close=true"));
         assert!(close("close=x") && close("close=100") && close("header=Connection:close"));
@@ -340,31 +331,21 @@ mod tests {
         assert_eq!(headers("header=X:%0d%0aY:z"), own("X", "Y:z"));
         assert_eq!(headers("header=X:a%0d%0aY:z"), own("X", "a  Y:z"));
         assert_eq!(headers("header=Empty:"), own("Empty", ""));
-        for query in [
-            "header=bad",
-            "header=",
-            "header=:v",
-            "header=a%20b:c",
-            "header=a%0d%0ab:c",
-            "header=content-length:5",
-            "header=Transfer-Encoding:chunked",
-        ] {
-            assert_eq!(headers(query), vec![], "{query}");
+        let framing = "content-length:5 Transfer-Encoding:chunked";
+        for header in "bad :v a%20b:c a%0d%0ab:c"
+            .split(' ')
+            .chain(framing.split(' '))
+            .chain([""])
+        {
+            assert_eq!(headers(&format!("header={header}")), vec![], "{header}");
         }
     }
 
     #[test]
     fn our_own_parameters_are_cut_to_their_range() {
         let writes = |query: &str| parse(&format!("/?{query}")).writes;
-        assert_eq!(
-            [
-                writes("writes=0"),
-                writes("writes=3"),
-                writes("writes=65"),
-                writes("writes=x")
-            ],
-            [1, 3, 64, 1]
-        );
+        let cut = ["writes=0", "writes=3", "writes=65", "writes=x"].map(writes);
+        assert_eq!(cut, [1, 3, 64, 1]);
         assert!(parse("/?nodelay=1").nodelay && parse("/?nodelay").nodelay);
         assert!(!parse("/?nodelay=0").nodelay && !parse("/?nodelay=false").nodelay);
     }

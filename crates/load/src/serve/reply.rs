@@ -33,6 +33,9 @@ const fn pattern() -> [u8; PATTERN_SIZE] {
     bytes
 }
 
+/// The type of texts.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 /// What of a request the answer depends on.
 #[derive(Debug, Default)]
 pub struct Asked {
@@ -81,33 +84,18 @@ impl Body {
         }
     }
 
-    /// The same as [`Body::at`], to be kept: at most `most` bytes.
+    /// The bytes from a position on, or as many of them as lie at hand: at most `most`.
     pub fn piece(&self, position: u64, most: usize) -> Bytes {
         match self {
             Body::Held(bytes) => {
-                let from = usize::try_from(position)
-                    .unwrap_or(usize::MAX)
-                    .min(bytes.len());
+                let from = usize::try_from(position).unwrap_or(usize::MAX);
+                let from = from.min(bytes.len());
                 bytes.slice(from..bytes.len().min(from.saturating_add(most)))
             }
             Body::MadeUp(length) => {
                 let from = (position % PATTERN_SIZE as u64) as usize;
                 let left = usize::try_from(length.saturating_sub(position)).unwrap_or(usize::MAX);
                 Bytes::from_static(&PATTERN[from..][..left.min(most).min(PATTERN_SIZE - from)])
-            }
-        }
-    }
-
-    /// The bytes from a position on, or as many of them as lie at hand.
-    pub fn at(&self, position: u64) -> &[u8] {
-        match self {
-            Body::Held(bytes) => bytes
-                .get(usize::try_from(position).unwrap_or(usize::MAX)..)
-                .unwrap_or_default(),
-            Body::MadeUp(length) => {
-                let piece = &PATTERN[(position % PATTERN_SIZE as u64) as usize..];
-                let left = length.saturating_sub(position).min(piece.len() as u64);
-                &piece[..left as usize]
             }
         }
     }
@@ -166,13 +154,10 @@ impl Reply {
         };
         if !fields.iter().any(|(name, _)| is_content_type(name)) {
             let content_type = match (&body, asked.content_type) {
-                (Body::MadeUp(_), _) => Some("application/octet-stream".to_owned()),
                 (Body::Held(_), Some(theirs)) => Some(theirs),
                 (Body::Held(bytes), None) if bytes.is_empty() => None,
-                (Body::Held(bytes), None) if std::str::from_utf8(bytes).is_ok() => {
-                    Some("text/plain; charset=utf-8".to_owned())
-                }
-                (Body::Held(_), None) => Some("application/octet-stream".to_owned()),
+                (Body::Held(bytes), None) if str::from_utf8(bytes).is_ok() => Some(TEXT.to_owned()),
+                _ => Some("application/octet-stream".to_owned()),
             };
             fields.extend(content_type.map(|value| ("Content-Type".to_owned(), value)));
         }
@@ -199,10 +184,7 @@ impl Reply {
         Reply {
             interim: None,
             status,
-            fields: vec![(
-                "Content-Type".to_owned(),
-                "text/plain; charset=utf-8".to_owned(),
-            )],
+            fields: vec![("Content-Type".to_owned(), TEXT.to_owned())],
             body: Body::Held(format!("{text}\n").into()),
             has_content: true,
         }
@@ -211,12 +193,9 @@ impl Reply {
     fn compress(&mut self) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         let mut position = 0;
-        loop {
-            let piece = self.body.at(position);
-            if piece.is_empty() {
-                break;
-            }
-            encoder.write_all(piece).expect("memory takes every byte");
+        while position < self.body.len() {
+            let piece = self.body.piece(position, usize::MAX);
+            encoder.write_all(&piece).expect("memory takes every byte");
             position += piece.len() as u64;
         }
         let compressed = encoder.finish().expect("memory takes every byte");
@@ -246,9 +225,8 @@ impl Date {
     /// The time now as a field value.
     pub fn now(&mut self) -> Option<FieldValue> {
         let now = SystemTime::now();
-        let second = now
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let since = now.duration_since(UNIX_EPOCH);
+        let second = since.map_or(0, |since| since.as_secs());
         if second != self.second || self.text.is_none() {
             self.second = second;
             self.text = FieldValue::new(httpdate::fmt_http_date(now));
@@ -262,114 +240,89 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn reply(params: Params, asked: Asked) -> Reply {
-        Reply::new(&params, asked).unwrap()
-    }
-
-    fn content_type(reply: &Reply) -> Vec<&str> {
-        reply
-            .fields
-            .iter()
-            .filter(|(name, _)| is_content_type(name))
-            .map(|(_, value)| value.as_str())
-            .collect()
-    }
-
     #[test]
     fn the_type_of_the_content_is_the_clients_unless_it_is_asked_for_or_made_up() {
-        let asked = |content_type: Option<&str>, body: &[u8]| Asked {
-            content_type: content_type.map(str::to_owned),
-            body: body.to_vec().into(),
-            ..Asked::default()
-        };
-        let sized = Params {
-            size: Some(3),
-            ..Params::default()
-        };
-        let named = Params {
-            headers: vec![("content-type".to_owned(), "q/r".to_owned())],
-            ..Params::default()
-        };
-        let plain = Params::default;
-        let table = [
-            (plain(), asked(Some("a/b"), b"x"), vec!["a/b"]),
-            (
-                plain(),
-                asked(None, b"x"),
-                vec!["text/plain; charset=utf-8"],
-            ),
-            (
-                plain(),
-                asked(None, b"\xff"),
-                vec!["application/octet-stream"],
-            ),
-            (plain(), asked(None, b""), vec![]),
-            (
-                sized,
-                asked(Some("a/b"), b"x"),
-                vec!["application/octet-stream"],
-            ),
-            (named, asked(Some("a/b"), b"x"), vec!["q/r"]),
-        ];
-        for (params, asked, expected) in table {
-            let context = format!("{params:?} {asked:?}");
-            assert_eq!(content_type(&reply(params, asked)), expected, "{context}");
+        let (bytes, own) = (Some("application/octet-stream"), Some("a/b"));
+        let named = ("content-type".to_owned(), "q/r".to_owned());
+        for (size, headers, content_type, body, expected) in [
+            (None, vec![], own, &b"x"[..], own),
+            (None, vec![], None, b"x", Some(TEXT)),
+            (None, vec![], None, b"\xff", bytes),
+            (None, vec![], None, b"", None),
+            (Some(3), vec![], own, b"x", bytes),
+            (None, vec![named], own, b"x", Some("q/r")),
+        ] {
+            let params = Params {
+                size,
+                headers,
+                ..Params::default()
+            };
+            let asked = Asked {
+                content_type: content_type.map(str::to_owned),
+                body: body.to_vec().into(),
+                ..Asked::default()
+            };
+            let reply = Reply::new(&params, asked).unwrap();
+            let types = reply
+                .fields
+                .iter()
+                .filter(|(name, _)| is_content_type(name));
+            let types: Vec<_> = types.map(|(_, value)| value.as_str()).collect();
+            assert_eq!(types, expected.as_slice(), "{params:?}");
         }
     }
 
     #[test]
     fn gzip_is_used_when_asked_for_accepted_and_not_too_long() {
-        let compressed = |gzip: bool, accepts_gzip: bool, size: u64| {
+        for (gzip, accepts_gzip, size, expected) in [
+            (true, true, 100_000, true),
+            (false, true, 10, false),
+            (true, false, 10, false),
+            (true, true, MAX_GZIP, true),
+            (true, true, MAX_GZIP + 1, false),
+        ] {
             let params = Params {
                 gzip,
                 size: Some(size),
                 ..Params::default()
             };
-            let reply = reply(
-                params,
-                Asked {
-                    accepts_gzip,
-                    ..Asked::default()
-                },
-            );
-            let named = reply
-                .fields
-                .iter()
-                .any(|(name, value)| name == "Content-Encoding" && value == "gzip");
-            assert_eq!(named, matches!(reply.body, Body::Held(_)));
+            let asked = Asked {
+                accepts_gzip,
+                ..Asked::default()
+            };
+            let reply = Reply::new(&params, asked).unwrap();
+            let gzip = ("Content-Encoding".to_owned(), "gzip".to_owned());
+            assert_eq!(reply.fields.contains(&gzip), expected, "{size}");
+            assert_eq!(matches!(reply.body, Body::Held(_)), expected, "{size}");
             if let Body::Held(bytes) = &reply.body {
                 let mut plain = Vec::new();
-                flate2::read::GzDecoder::new(&bytes[..])
-                    .read_to_end(&mut plain)
-                    .unwrap();
+                let mut decoder = flate2::read::GzDecoder::new(&bytes[..]);
+                decoder.read_to_end(&mut plain).unwrap();
                 assert_eq!(plain.len() as u64, size);
-                assert!(
-                    plain
-                        .iter()
-                        .zip(PATTERN.iter().cycle())
-                        .all(|(left, right)| left == right)
-                );
+                let mut pairs = plain.iter().zip(PATTERN.iter().cycle());
+                assert!(pairs.all(|(left, right)| left == right));
             }
-            named
-        };
-        assert!(compressed(true, true, 100_000));
-        assert!(!compressed(false, true, 10) && !compressed(true, false, 10));
-        assert!(compressed(true, true, MAX_GZIP) && !compressed(true, true, MAX_GZIP + 1));
+        }
     }
 
     #[test]
-    fn made_up_content_ends_where_it_shall() {
-        let body = Body::MadeUp(PATTERN_SIZE as u64 + 2);
-        assert_eq!(body.at(0).len(), PATTERN_SIZE);
-        assert_eq!(body.at(PATTERN_SIZE as u64), b"ab");
-        assert_eq!(body.at(PATTERN_SIZE as u64 + 2), b"");
-        assert_eq!(body.at(u64::MAX), b"");
-        for body in [body, Body::Held(vec![b'x'; 100_000].into())] {
-            for position in [0, 1, PATTERN_SIZE as u64, 99_999, 100_000, u64::MAX] {
-                let all = body.at(position);
-                assert_eq!(body.piece(position, usize::MAX), all);
-                assert_eq!(body.piece(position, 3), all[..all.len().min(3)]);
-            }
+    fn content_ends_where_it_shall() {
+        let size = PATTERN_SIZE as u64;
+        let made_up = Body::MadeUp(size + 2);
+        let held = Body::Held(vec![b'x'; 4].into());
+        for (body, position, most, expected) in [
+            (&made_up, 0, usize::MAX, &PATTERN[..]),
+            (&made_up, 0, 3, b"abc"),
+            (&made_up, size, usize::MAX, b"ab"),
+            (&made_up, size, 1, b"a"),
+            (&made_up, size + 2, 3, b""),
+            (&made_up, u64::MAX, 3, b""),
+            (&held, 1, usize::MAX, b"xxx"),
+            (&held, 1, 2, b"xx"),
+            (&held, 4, 2, b""),
+            (&held, u64::MAX, 2, b""),
+        ] {
+            assert_eq!(body.piece(position, most), expected, "{position} {most}");
         }
     }
 
@@ -391,15 +344,7 @@ mod tests {
                 Course::HangUp(_) => 0,
             }
         };
-        assert_eq!(
-            [
-                status("/"),
-                status("/?"),
-                status("/?status=503"),
-                status("/?status=1"),
-                status("/health")
-            ],
-            [404, 200, 503, 0, 200]
-        );
+        let targets = ["/", "/?", "/?status=503", "/?status=1", "/health"];
+        assert_eq!(targets.map(&mut status), [404, 200, 503, 0, 200]);
     }
 }

@@ -10,6 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 /// Bytes that one read takes before the protocol is known.
 const FIRST: usize = 1024;
@@ -41,14 +42,8 @@ impl Default for Facts {
     }
 }
 
-/// A stream over TCP.
-#[derive(Debug)]
-pub enum Stream {
-    /// Clear text.
-    Tcp(TcpStream),
-    /// TLS behind its handshake.
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A stream over TCP: clear text, or TLS behind its handshake.
+pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// A byte stream that takes notes in its [`Facts`].
 #[derive(Debug)]
@@ -91,8 +86,8 @@ impl Wire {
 
     fn socket(&self) -> &TcpStream {
         match &self.stream {
-            Stream::Tcp(tcp) => tcp,
-            Stream::Tls(tls) => tls.get_ref().0,
+            Stream::Left(tcp) => tcp,
+            Stream::Right(tls) => tls.get_ref().0,
         }
     }
 
@@ -101,14 +96,6 @@ impl Wire {
         if nodelay != self.nodelay && self.socket().set_nodelay(nodelay).is_ok() {
             self.nodelay = nodelay;
         }
-    }
-
-    fn note_write(&self, written: io::Result<usize>) -> io::Result<usize> {
-        match &written {
-            Ok(_) => self.facts.moved.set(true),
-            Err(_) => self.facts.broken.set(true),
-        }
-        written
     }
 }
 
@@ -126,11 +113,7 @@ impl AsyncRead for Wire {
             return Poll::Ready(Ok(()));
         }
         let before = into.filled().len();
-        let read = ready!(match &mut wire.stream {
-            Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, into),
-            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, into),
-        });
-        match read {
+        match ready!(Pin::new(&mut wire.stream).poll_read(cx, into)) {
             Ok(()) if into.filled().len() > before => wire.facts.moved.set(true),
             Ok(()) => wire.facts.ended.set(true),
             // A peer that omits close_notify has ended: the framing of HTTP shows a message that was cut.
@@ -159,11 +142,12 @@ impl AsyncWrite for Wire {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.prepare_write();
-        let written = ready!(match &mut self.stream {
-            Stream::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, pieces),
-            Stream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, pieces),
-        });
-        Poll::Ready(self.note_write(written))
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, pieces));
+        match &written {
+            Ok(_) => self.facts.moved.set(true),
+            Err(_) => self.facts.broken.set(true),
+        }
+        Poll::Ready(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -171,16 +155,10 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Tcp(_) => Poll::Ready(Ok(())),
-            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        }
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -23,6 +23,7 @@ mod flag {
     pub const ACK: u8 = 0x1;
     pub const END_STREAM: u8 = 0x1;
     pub const END_HEADERS: u8 = 0x4;
+    pub const ENDS: u8 = END_STREAM | END_HEADERS;
     pub const PADDED: u8 = 0x8;
 }
 
@@ -45,14 +46,14 @@ fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
 }
 
 fn request(body: &str) -> Request {
+    let headers = [("Host", "b"), ("X-A", "c")];
     Request {
         method: "GET".to_owned(),
         authority: "a".to_owned(),
         path: "/".to_owned(),
-        headers: vec![
-            ("Host".to_owned(), "b".to_owned()),
-            ("X-A".to_owned(), "c".to_owned()),
-        ],
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         body: body.as_bytes().into(),
     }
 }
@@ -92,11 +93,12 @@ fn feed(client: &mut Http2, bytes: &[u8]) -> Result<(Frames, Vec<Completion>), M
 
 fn start(client: &mut Http2, slot: usize) -> Frames {
     let mut out = Vec::new();
+    let (request, last) = (0, false);
     client.start(
         Start {
             slot,
-            request: 0,
-            last: false,
+            request,
+            last,
         },
         &mut out,
     );
@@ -109,6 +111,19 @@ fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
+/// Fields with more behind them, and fields that end a stream.
+fn head(stream: u32, block: &[u8]) -> Vec<u8> {
+    one(kind::HEADERS, flag::END_HEADERS, stream, block)
+}
+
+fn last(stream: u32, block: &[u8]) -> Vec<u8> {
+    one(kind::HEADERS, flag::ENDS, stream, block)
+}
+
+fn data(stream: u32, content: &[u8]) -> Vec<u8> {
+    one(kind::DATA, 0, stream, content)
+}
+
 /// The static table's `:status: 200`.
 const OK: &[u8] = &[0x88];
 
@@ -118,20 +133,14 @@ fn trailer(status: u8) -> Vec<u8> {
 }
 
 fn answered(slot: usize, content: u64) -> Completion {
-    Completion {
-        slot,
-        outcome: Ok(Answer {
-            status: 200,
-            content,
-        }),
-    }
+    let status = 200;
+    let outcome = Ok(Answer { status, content });
+    Completion { slot, outcome }
 }
 
 fn failed(slot: usize, failure: Failure) -> Completion {
-    Completion {
-        slot,
-        outcome: Err(failure),
-    }
+    let outcome = Err(failure);
+    Completion { slot, outcome }
 }
 
 #[test]
@@ -139,40 +148,24 @@ fn requests_share_a_connection_and_are_told_apart() {
     let mut client = ready(Form::Http, "", &[]);
     let first = start(&mut client, 5);
     let second = start(&mut client, 7);
-    let ends = flag::END_STREAM | flag::END_HEADERS;
-    assert_eq!(
-        (first[0].0, first[0].1, first[0].2),
-        (kind::HEADERS, ends, 1)
-    );
+    let (kind, flags, stream, _) = &first[0];
+    assert_eq!((*kind, *flags, *stream), (kind::HEADERS, flag::ENDS, 1));
     assert_eq!((second.len(), second[0].2), (1, 3));
-    assert!(
-        second[0].3.len() <= 7,
-        "all is known by now: {:?}",
-        second[0].3
-    );
-    let mut decoded = Fields::new(Limits {
-        size: MAX_FIELDS,
-        fields: u32::MAX,
-    });
+    assert!(second[0].3.len() <= 7, "all is known by now: {second:?}");
+    let (size, fields) = (MAX_FIELDS, u32::MAX);
+    let mut decoded = Fields::new(Limits { size, fields });
     Decoder::new().decode(&first[0].3, &mut decoded).unwrap();
     let text =
         |(name, value): (&[u8], &[u8])| format!("{}={}", name.escape_ascii(), value.escape_ascii());
     let fields: Vec<String> = decoded.iter().map(text).collect();
     let agent = format!("user-agent={}", crate::client::interface::USER_AGENT);
-    let expected = [
-        ":method=GET",
-        ":scheme=http",
-        ":path=/",
-        ":authority=b",
-        &agent,
-        "x-a=c",
-    ];
-    assert_eq!(fields, expected);
+    let pseudo = ":method=GET :scheme=http :path=/ :authority=b";
+    assert_eq!(fields.join(" "), format!("{pseudo} {agent} x-a=c"));
     // The second is answered first, in pieces.
     let answer = [
-        one(kind::HEADERS, flag::END_HEADERS, 3, OK),
+        head(3, OK),
         one(kind::DATA, flag::PADDED, 3, b"\x02abc.."),
-        one(kind::HEADERS, ends, 1, OK),
+        last(1, OK),
         one(kind::DATA, flag::END_STREAM, 3, b"de"),
     ];
     let mut done = Vec::new();
@@ -184,17 +177,9 @@ fn requests_share_a_connection_and_are_told_apart() {
 
 #[test]
 fn a_frame_size_that_none_may_have_ends_the_connection() {
-    let cases = [
-        (0, false),
-        (1, false),
-        (16_383, false),
-        (16_384, true),
-        (65_536, true),
-        (16_777_215, true),
-        (16_777_216, false),
-        (u32::MAX, false),
-    ];
-    for (size, allowed) in cases {
+    let fits = [16_384, 65_536, 16_777_215].map(|size| (size, true));
+    let does_not = [0, 1, 16_383, 16_777_216, u32::MAX].map(|size| (size, false));
+    for (size, allowed) in fits.into_iter().chain(does_not) {
         let hello = settings(&[(setting::MAX_FRAME_SIZE, size)]);
         let heard = feed(&mut client(Form::Http, ""), &hello);
         assert_eq!(heard.is_ok(), allowed, "{size}: {heard:?}");
@@ -214,11 +199,11 @@ fn frames_are_no_longer_than_the_server_takes() {
 
 #[test]
 fn the_servers_limits_are_kept() {
-    let allowed = [
-        (setting::MAX_CONCURRENT_STREAMS, 2),
-        (setting::INITIAL_WINDOW_SIZE, 4),
-    ];
-    let mut client = ready(Form::Http, "0123456789", &allowed);
+    let (streams, window) = (
+        setting::MAX_CONCURRENT_STREAMS,
+        setting::INITIAL_WINDOW_SIZE,
+    );
+    let mut client = ready(Form::Http, "0123456789", &[(streams, 2), (window, 4)]);
     assert_eq!(client.room(), 2);
     let sent = start(&mut client, 0);
     assert_eq!(sent[1], (kind::DATA, 0, 1, b"0123".to_vec()));
@@ -227,28 +212,16 @@ fn the_servers_limits_are_kept() {
     let more = one(kind::WINDOW_UPDATE, 0, 1, &5u32.to_be_bytes());
     let (sent, _) = feed(&mut client, &more).unwrap();
     assert_eq!(sent, [(kind::DATA, 0, 1, b"45678".to_vec())]);
-    let larger = settings(&[(setting::INITIAL_WINDOW_SIZE, 10)]);
-    let (sent, _) = feed(&mut client, &larger).unwrap();
+    let (sent, _) = feed(&mut client, &settings(&[(window, 10)])).unwrap();
+    let rest = |stream, bytes: &[u8]| (kind::DATA, flag::END_STREAM, stream, bytes.to_vec());
     assert_eq!(sent[0], (kind::SETTINGS, flag::ACK, 0, Vec::new()));
-    assert_eq!(sent[1], (kind::DATA, flag::END_STREAM, 1, b"9".to_vec()));
-    assert_eq!(
-        sent[2],
-        (kind::DATA, flag::END_STREAM, 3, b"456789".to_vec())
-    );
+    assert_eq!(sent[1..], [rest(1, b"9"), rest(3, b"456789")]);
     // The connection's window is shared by all: 65535 bytes.
     let body = "x".repeat(50_000);
-    let mut client = ready(
-        Form::Http,
-        &body,
-        &[(setting::INITIAL_WINDOW_SIZE, 1 << 20)],
-    );
-    let sent: usize = [start(&mut client, 0), start(&mut client, 1)]
-        .iter()
-        .flatten()
-        .filter(|frame| frame.0 == kind::DATA)
-        .map(|frame| frame.3.len())
-        .sum();
-    assert_eq!(sent, 65_535);
+    let mut client = ready(Form::Http, &body, &[(window, 1 << 20)]);
+    let sent = [start(&mut client, 0), start(&mut client, 1)].concat();
+    let content = sent.iter().filter(|frame| frame.0 == kind::DATA);
+    assert_eq!(content.map(|frame| frame.3.len()).sum::<usize>(), 65_535);
 }
 
 #[test]
@@ -257,8 +230,8 @@ fn pings_are_answered_and_room_is_made() {
     let (sent, _) = feed(&mut client, &one(kind::PING, 0, 0, b"12345678")).unwrap();
     assert_eq!(sent, [(kind::PING, flag::ACK, 0, b"12345678".to_vec())]);
     start(&mut client, 0);
-    feed(&mut client, &one(kind::HEADERS, flag::END_HEADERS, 1, OK)).unwrap();
-    let piece = one(kind::DATA, 0, 1, &[0; 16 * 1024]);
+    feed(&mut client, &head(1, OK)).unwrap();
+    let piece = data(1, &[0; 16 * 1024]);
     let half = (WINDOW / 2) as usize / (16 * 1024);
     let mut sent = Vec::new();
     for _ in 0..half {
@@ -273,10 +246,7 @@ fn pings_are_answered_and_room_is_made() {
 
 #[test]
 fn a_server_that_does_not_read_cannot_fill_the_memory() {
-    for asks in [
-        one(kind::PING, 0, 0, b"12345678"),
-        one(kind::SETTINGS, 0, 0, b""),
-    ] {
+    for asks in [one(kind::PING, 0, 0, b"12345678"), settings(&[])] {
         let mut client = ready(Form::Http, "", &[]);
         let asks_once = Bytes::copy_from_slice(&asks);
         let (mut unsent, mut done) = (Vec::new(), Vec::new());
@@ -298,18 +268,13 @@ fn what_the_server_gives_up_has_failed() {
     let mut client = ready(Form::Http, "", &[]);
     (0..3).for_each(|slot| drop(start(&mut client, slot)));
     let reset = one(kind::RST_STREAM, 0, 3, &7u32.to_be_bytes());
-    assert_eq!(
-        feed(&mut client, &reset).unwrap().1,
-        [failed(1, Failure::Refusal)]
-    );
     let goaway = one(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
-    assert_eq!(
-        feed(&mut client, &goaway).unwrap().1,
-        [failed(2, Failure::Refusal)]
-    );
+    for (slot, bytes) in [(1, reset), (2, goaway)] {
+        let done = feed(&mut client, &bytes).unwrap().1;
+        assert_eq!(done, [failed(slot, Failure::Refusal)]);
+    }
     assert!(client.is_over() && client.room() == 0);
-    let ends = flag::END_STREAM | flag::END_HEADERS;
-    let answer = one(kind::HEADERS, ends, 1, OK);
+    let answer = last(1, OK);
     assert_eq!(feed(&mut client, &answer).unwrap().1, [answered(0, 0)]);
 }
 
@@ -320,51 +285,33 @@ fn a_request_that_is_given_up_leaves_the_others() {
     start(&mut client, 6);
     let mut out = Vec::new();
     assert!(client.cancel(4, &mut out));
-    assert_eq!(
-        frames(&out),
-        [(kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec())]
-    );
-    let ends = flag::END_STREAM | flag::END_HEADERS;
-    let late = [
-        one(kind::HEADERS, ends, 1, OK),
-        one(kind::HEADERS, ends, 3, OK),
-    ]
-    .concat();
+    let reset = (kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec());
+    assert_eq!(frames(&out), [reset]);
+    let late = [last(1, OK), last(3, OK)].concat();
     assert_eq!(feed(&mut client, &late).unwrap().1, [answered(6, 0)]);
 }
 
 #[test]
 fn a_unary_call_ends_with_its_status() {
-    let ends = flag::END_STREAM | flag::END_HEADERS;
-    let head = one(kind::HEADERS, flag::END_HEADERS, 1, OK);
-    let message = one(kind::DATA, 0, 1, &grpc::frame(b"pong"));
+    let begin = || head(1, OK);
+    let message = || data(1, &grpc::frame(b"pong"));
+    let end = |status| last(1, &trailer(status));
     let table = [
+        ([begin(), message(), end(0)].concat(), answered(0, 4)),
+        ([begin(), end(8)].concat(), failed(0, Failure::Grpc(8))),
         (
-            vec![
-                head.clone(),
-                message.clone(),
-                one(kind::HEADERS, ends, 1, &trailer(0)),
-            ],
-            answered(0, 4),
-        ),
-        (
-            vec![head.clone(), one(kind::HEADERS, ends, 1, &trailer(8))],
-            failed(0, Failure::Grpc(8)),
-        ),
-        (
-            vec![one(kind::HEADERS, ends, 1, &[OK, &trailer(5)].concat())],
+            last(1, &[OK, &trailer(5)].concat()),
             failed(0, Failure::Grpc(5)),
         ),
+        (last(1, &[0x8d]), failed(0, Failure::Status(404))),
+        ([begin(), end(0)].concat(), failed(0, Failure::Malformed)),
         (
-            vec![one(kind::HEADERS, ends, 1, &[0x8d])],
-            failed(0, Failure::Status(404)),
-        ),
-        (
-            vec![head.clone(), one(kind::HEADERS, ends, 1, &trailer(0))],
-            failed(0, Failure::Malformed),
-        ),
-        (
-            vec![head, message, one(kind::DATA, flag::END_STREAM, 1, b"")],
+            [
+                begin(),
+                message(),
+                one(kind::DATA, flag::END_STREAM, 1, b""),
+            ]
+            .concat(),
             failed(0, Failure::Malformed),
         ),
     ];
@@ -373,18 +320,15 @@ fn a_unary_call_ends_with_its_status() {
         let sent = start(&mut client, 0);
         assert_eq!(sent[1].3, b"\0\0\0\0\x04ping");
         assert_eq!(sent[1].1, flag::END_STREAM);
-        assert_eq!(feed(&mut client, &answer.concat()).unwrap().1, [expected]);
+        assert_eq!(feed(&mut client, &answer).unwrap().1, [expected]);
     }
 }
 
 #[test]
 fn messages_share_a_stream_that_stays() {
-    let mut client = ready(
-        Form::Streaming,
-        "ping",
-        &[(setting::MAX_CONCURRENT_STREAMS, 1)],
-    );
-    let pong = one(kind::DATA, 0, 1, &grpc::frame(b"pong!"));
+    let one_stream = [(setting::MAX_CONCURRENT_STREAMS, 1)];
+    let mut client = ready(Form::Streaming, "ping", &one_stream);
+    let pong = data(1, &grpc::frame(b"pong!"));
     for round in 0..3 {
         assert_eq!(client.room(), 1);
         let sent = start(&mut client, round);
@@ -392,24 +336,18 @@ fn messages_share_a_stream_that_stays() {
         assert_eq!(sent.last().unwrap().1, 0, "the stream stays open");
         assert_eq!(client.room(), 0);
         if round == 0 {
-            feed(&mut client, &one(kind::HEADERS, flag::END_HEADERS, 1, OK)).unwrap();
+            feed(&mut client, &head(1, OK)).unwrap();
         }
         assert_eq!(feed(&mut client, &pong).unwrap().1, [answered(round, 5)]);
     }
     assert!(feed(&mut client, &pong).is_err(), "nobody asked");
     let mut client = ready(Form::Streaming, "ping", &[]);
     start(&mut client, 0);
-    let ends = flag::END_STREAM | flag::END_HEADERS;
-    let end = one(kind::HEADERS, ends, 1, &[OK, &trailer(0)].concat());
-    assert_eq!(
-        feed(&mut client, &end).unwrap().1,
-        [failed(0, Failure::Closed)]
-    );
-    assert_eq!(
-        start(&mut client, 0)[0].2,
-        3,
-        "the next message opens another stream"
-    );
+    let end = last(1, &[OK, &trailer(0)].concat());
+    let done = feed(&mut client, &end).unwrap().1;
+    assert_eq!(done, [failed(0, Failure::Closed)]);
+    let stream = start(&mut client, 0)[0].2;
+    assert_eq!(stream, 3, "the next message opens another stream");
 }
 
 #[test]
@@ -428,8 +366,7 @@ fn an_answer_ends_with_its_message_however_what_follows_is_cut() {
     // Behind the answer: the begin of another message, a whole one, and what is none.
     for (more, broke) in [(&[0, 0, 1][..], false), (&[0; 5], true), (&[9; 5], true)] {
         let content = [&grpc::frame(b"pong"), more].concat();
-        let head = one(kind::HEADERS, flag::END_HEADERS, 1, OK);
-        let bytes = [head, one(kind::DATA, 0, 1, &content)].concat();
+        let bytes = [head(1, OK), data(1, &content)].concat();
         for cut in 0..=bytes.len() {
             let (first, second) = bytes.split_at(cut);
             let expected = (vec![answered(0, 4)], broke);
@@ -440,13 +377,12 @@ fn an_answer_ends_with_its_message_however_what_follows_is_cut() {
 
 #[test]
 fn what_no_server_may_send_is_malformed() {
-    let ends = flag::END_STREAM | flag::END_HEADERS;
     let table: [Vec<u8>; 9] = [
-        one(kind::HEADERS, ends, 2, OK),
-        one(kind::HEADERS, ends, 9, OK),
-        one(kind::HEADERS, ends, 1, b"\x00"),
-        one(kind::HEADERS, ends, 1, b"\x84"),
-        one(kind::DATA, 0, 1, b"x"),
+        last(2, OK),
+        last(9, OK),
+        last(1, b"\x00"),
+        last(1, b"\x84"),
+        data(1, b"x"),
         one(kind::PUSH_PROMISE, 0, 1, b"xxxx"),
         one(kind::CONTINUATION, 0, 1, b""),
         [
@@ -496,8 +432,8 @@ proptest! {
         for (slot, body) in bodies.iter().enumerate() {
             start(&mut client, slot);
             let stream = 2 * slot as u32 + 1;
-            bytes.extend(one(kind::HEADERS, flag::END_HEADERS, stream, OK));
-            for part in body.chunks(100) { bytes.extend(one(kind::DATA, 0, stream, part)); }
+            bytes.extend(head(stream, OK));
+            for part in body.chunks(100) { bytes.extend(data(stream, part)); }
             bytes.extend(one(kind::DATA, flag::END_STREAM, stream, b""));
             expected.push(answered(slot, body.len() as u64));
         }
