@@ -44,7 +44,7 @@ fn columns(report: &Report) -> Vec<(String, String)> {
         if matches!(kind, Kind::WarmupConnect | Kind::WarmupHandshake) {
             continue;
         }
-        let points = points(&report.times[kind]).into_iter();
+        let points = points(&report.times[kind]);
         columns.extend(points.map(|(point, value)| (format!("{name}_{point}_ms"), value)));
     }
     columns
@@ -58,19 +58,14 @@ pub fn row(report: &Report) -> std::collections::BTreeMap<String, String> {
 
 /// The figures of a histogram; empty where there is nothing to sum up or to tell, so that no mean counts a zero
 /// that nobody measured.
-fn points(times: &Summary) -> [(&'static str, String); 8] {
-    let figures = [
-        ("min", Some(times.min)),
-        ("avg", Some(times.avg)),
-        ("p50", times.p50),
-        ("p75", times.p75),
-        ("p90", times.p90),
-        ("p99", times.p99),
-        ("p99.9", times.p99_9),
-        ("max", Some(times.max)),
-    ];
-    figures.map(|(name, figure)| {
-        let told = figure.filter(|_| times.count > 0);
+fn points(times: &Summary) -> impl Iterator<Item = (&'static str, String)> {
+    let count = times.count;
+    let ends = [("min", Some(times.min)), ("avg", Some(times.avg))].into_iter();
+    let figures = ends
+        .chain(times.percentiles.each())
+        .chain([("max", Some(times.max))]);
+    figures.map(move |(name, figure)| {
+        let told = figure.filter(|_| count > 0);
         (
             name,
             told.map_or(String::new(), |figure| figure.to_string()),

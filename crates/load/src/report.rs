@@ -162,12 +162,52 @@ pub struct Generator {
 }
 
 /// How many times must lie beyond a percentile for it to be told: what rests on fewer is chance.
-pub const LEAST_BEYOND: f64 = 100.0;
+const LEAST_BEYOND: f64 = 100.0;
 
 /// Whether enough of so many times lie beyond a quantile.
 pub fn is_told(quantile: f64, count: u64) -> bool {
     // One minus a decimal fraction is a little beside what it looks like.
     (1.0 - quantile) * count as f64 >= LEAST_BEYOND * (1.0 - 1e-9)
+}
+
+/// Percentiles in milliseconds; absent where too few times lie beyond.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Percentiles([Option<f64>; 5]);
+
+impl Percentiles {
+    /// The quantile of each, and its name.
+    pub const ALL: [(f64, &str); 5] = [
+        (0.5, "p50"),
+        (0.75, "p75"),
+        (0.9, "p90"),
+        (0.99, "p99"),
+        (0.999, "p99.9"),
+    ];
+
+    /// Asks for each.
+    pub fn new(at: impl Fn(f64) -> Option<f64>) -> Percentiles {
+        Percentiles(Percentiles::ALL.map(|(quantile, _)| at(quantile)))
+    }
+
+    /// The name and the value of each.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+        let names = Percentiles::ALL.map(|(_, name)| name);
+        names.into_iter().zip(self.0)
+    }
+
+    /// One of them.
+    pub fn at(&self, quantile: f64) -> Option<f64> {
+        let place = Percentiles::ALL
+            .iter()
+            .position(|(known, _)| *known == quantile);
+        self.0[place?]
+    }
+}
+
+impl Serialize for Percentiles {
+    fn serialize<S: JsonSerializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.each().filter(|(_, value)| value.is_some()))
+    }
 }
 
 /// A histogram in numbers; milliseconds. A percentile is absent where too few times lie beyond it.
@@ -181,21 +221,9 @@ pub struct Summary {
     pub avg: f64,
     /// Standard deviation.
     pub stddev: f64,
-    /// Median.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50: Option<f64>,
-    /// 75th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p75: Option<f64>,
-    /// 90th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p90: Option<f64>,
-    /// 99th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99: Option<f64>,
-    /// 99.9th percentile.
-    #[serde(rename = "p99.9", skip_serializing_if = "Option::is_none")]
-    pub p99_9: Option<f64>,
+    /// The percentiles.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
     /// Largest.
     pub max: f64,
     /// All of it in nanoseconds: HdrHistogram's V2 encoding in base64.
@@ -207,11 +235,8 @@ impl Serialize for ByKind<Summary> {
     fn serialize<S: JsonSerializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (kind, name, _) in Kind::ALL {
-            let rare = matches!(
-                kind,
-                Kind::Handshake | Kind::WarmupConnect | Kind::WarmupHandshake
-            );
-            if rare && self[kind].count == 0 {
+            let rare = [Kind::Handshake, Kind::WarmupConnect, Kind::WarmupHandshake];
+            if rare.contains(&kind) && self[kind].count == 0 {
                 continue;
             }
             let suffix = if kind == Kind::Lateness { "" } else { "_time" };
@@ -238,40 +263,16 @@ impl Summary {
             min: ms(histogram.min() as f64),
             avg: ms(histogram.mean()),
             stddev: ms(histogram.stdev()),
-            p50: at(0.5),
-            p75: at(0.75),
-            p90: at(0.9),
-            p99: at(0.99),
-            p99_9: at(0.999),
+            percentiles: Percentiles::new(at),
             max: ms(histogram.max() as f64),
             histogram: STANDARD.encode(encoded),
         }
     }
 
-    /// The percentiles, by what they are called.
-    pub fn percentiles(&self) -> [(&'static str, Option<f64>); 5] {
-        [
-            ("P50", self.p50),
-            ("P75", self.p75),
-            ("P90", self.p90),
-            ("P99", self.p99),
-            ("P99.9", self.p99_9),
-        ]
-    }
-
     /// Leaves out the percentiles that rest on too few times.
     fn leave_out_few(&mut self) {
-        for (quantile, value) in [
-            (0.5, &mut self.p50),
-            (0.75, &mut self.p75),
-            (0.9, &mut self.p90),
-            (0.99, &mut self.p99),
-            (0.999, &mut self.p99_9),
-        ] {
-            if !is_told(quantile, self.count) {
-                *value = None;
-            }
-        }
+        let (all, count) = (self.percentiles, self.count);
+        self.percentiles = Percentiles::new(|q| all.at(q).filter(|_| is_told(q, count)));
     }
 
     /// The histogram itself, in nanoseconds; empty where the summary has none.
@@ -316,10 +317,9 @@ impl Report {
     pub fn to_text(&self) -> String {
         let config = &self.config;
         let mut out = String::new();
-        let rate = if config.qps == 0.0 {
-            "as many requests as possible".to_owned()
-        } else {
-            format!("{} requests/s", config.qps)
+        let rate = match config.qps {
+            0.0 => "as many requests as possible".to_owned(),
+            qps => format!("{qps} requests/s"),
         };
         let plural = if config.connections == 1 { "" } else { "s" };
         let mut reuse = match (config.keepalive, config.requests_per_connection) {
@@ -361,7 +361,7 @@ impl Report {
                 continue;
             }
             let _ = write!(out, "{name:22}{:>10.3}", summary.avg);
-            for (_, value) in summary.percentiles() {
+            for (_, value) in summary.percentiles.each() {
                 left_out |= value.is_none();
                 let value = value.map_or("–".to_owned(), |value| format!("{value:.3}"));
                 let _ = write!(out, "{value:>10}");
@@ -374,33 +374,26 @@ impl Report {
             );
         }
         let list = |counts: &BTreeMap<String, u64>| {
-            counts
+            let each = counts
                 .iter()
-                .map(|(kind, count)| format!("{kind} × {count}"))
-                .collect::<Vec<_>>()
-                .join(", ")
+                .map(|(kind, count)| format!("{kind} × {count}"));
+            each.collect::<Vec<_>>().join(", ")
         };
         let _ = write!(out, "{:.1} answers/s", self.rates.achieved_qps);
         if config.qps > 0.0 {
             let _ = write!(out, " of {:.1} wanted", self.rates.wanted_qps);
         }
-        let _ = write!(
-            out,
-            "; {} ok, {} failed",
-            self.counts.ok, self.counts.failed
-        );
+        let counts = &self.counts;
+        let _ = write!(out, "; {} ok, {} failed", counts.ok, counts.failed);
         if !self.errors.is_empty() {
             let _ = write!(out, " ({})", list(&self.errors));
         }
         if !self.warmup_errors.is_empty() {
             let _ = write!(out, ", in the warm-up: {}", list(&self.warmup_errors));
         }
-        if self.counts.unsent + self.counts.unanswered > 0 {
-            let _ = write!(
-                out,
-                ", {} unsent, {} unanswered",
-                self.counts.unsent, self.counts.unanswered
-            );
+        let (unsent, unanswered) = (counts.unsent, counts.unanswered);
+        if unsent + unanswered > 0 {
+            let _ = write!(out, ", {unsent} unsent, {unanswered} unanswered");
         }
         let _ = writeln!(
             out,

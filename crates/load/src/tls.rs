@@ -81,19 +81,19 @@ pub enum TlsError {
 }
 
 fn fix(error: &rustls::Error) -> &'static str {
-    use rustls::{AlertDescription as Alert, CertificateError as Certificate};
+    use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
     match error {
         // The second where the issuer has the name of one that is trusted, and another key.
-        rustls::Error::InvalidCertificate(
-            Certificate::UnknownIssuer | Certificate::BadSignature,
-        ) => "; name its issuer with --cacert, or take any with --insecure",
-        rustls::Error::InvalidCertificate(
+        Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
+            "; name its issuer with --cacert, or take any with --insecure"
+        }
+        Error::InvalidCertificate(
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
         ) => "; say which name to expect with --server-name, or take any with --insecure",
-        rustls::Error::AlertReceived(Alert::CertificateRequired) => {
+        Error::AlertReceived(Alert::CertificateRequired) => {
             "; give the client one with --cert and --key"
         }
-        rustls::Error::AlertReceived(
+        Error::AlertReceived(
             Alert::BadCertificate
             | Alert::UnsupportedCertificate
             | Alert::CertificateRevoked
@@ -106,9 +106,9 @@ fn fix(error: &rustls::Error) -> &'static str {
         ) => {
             "; the server does not take the client's certificate: look at the issuer, the dates and the use of --cert, and whether those between it and the root are in its file"
         }
-        rustls::Error::InvalidMessage(_) => "; does the server speak TLS on this port?",
-        rustls::Error::NoApplicationProtocol
-        | rustls::Error::AlertReceived(Alert::NoApplicationProtocol) => {
+        Error::InvalidMessage(_) => "; does the server speak TLS on this port?",
+        Error::NoApplicationProtocol
+        | Error::AlertReceived(Alert::NoApplicationProtocol) => {
             "; try with or without --http2"
         }
         _ => "",
@@ -233,17 +233,17 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 
 /// Why the certificate of one option cannot be used with the key of another.
 pub fn unfit(cert: &str, key: &str, error: &rustls::Error) -> TlsError {
-    TlsError::Options(match error {
+    let (option, cure) = match error {
         rustls::Error::InconsistentKeys(_) => {
-            format!("{cert} and {key} do not belong together: {error}")
+            let reason = format!("{cert} and {key} do not belong together: {error}");
+            return TlsError::Options(reason);
         }
         rustls::Error::InvalidCertificate(_) => {
-            format!(
-                "{cert} cannot be used: {error}; it must begin with an X.509 certificate of version 3"
-            )
+            (cert, "it must begin with an X.509 certificate of version 3")
         }
-        _ => format!("{key} cannot be used: {error}; it must be an RSA, ECDSA or Ed25519 key"),
-    })
+        _ => (key, "it must be an RSA, ECDSA or Ed25519 key"),
+    };
+    TlsError::Options(format!("{option} cannot be used: {error}; {cure}"))
 }
 
 /// One TLS session.
@@ -264,12 +264,13 @@ impl Session {
         match self.tls.alpn_protocol() {
             Some(agreed) if agreed == self.alpn.as_bytes() => Ok(()),
             None if self.alpn == "http/1.1" => Ok(()),
-            other => Err(TlsError::Protocol {
-                wanted: self.alpn,
-                spoken: other.map_or("something without a name".to_owned(), |name| {
-                    String::from_utf8_lossy(name).into_owned()
-                }),
-            }),
+            other => {
+                let name = other.unwrap_or(b"something without a name");
+                Err(TlsError::Protocol {
+                    wanted: self.alpn,
+                    spoken: String::from_utf8_lossy(name).into_owned(),
+                })
+            }
         }
     }
 
@@ -281,16 +282,9 @@ impl Session {
                 return Err(rustls::Error::General("too much at once".to_owned()).into());
             }
             let waiting = self.tls.process_new_packets()?.plaintext_bytes_to_read();
-            let before = plain.len();
-            plain.resize(before + waiting, 0);
-            let mut read = before;
-            while read < plain.len() {
-                match self.tls.reader().read(&mut plain[read..]) {
-                    Ok(count @ 1..) => read += count,
-                    _ => break,
-                }
-            }
-            plain.truncate(read);
+            plain.reserve(waiting);
+            let read = self.tls.reader().take(waiting as u64).read_to_end(plain);
+            read.map_err(|error| rustls::Error::General(error.to_string()))?;
         }
         Ok(())
     }
@@ -302,10 +296,8 @@ impl Session {
 
     /// Takes what is to be sent.
     pub fn write(&mut self, plain: &[u8]) -> Result<(), TlsError> {
-        self.tls
-            .writer()
-            .write_all(plain)
-            .map_err(|error| rustls::Error::General(error.to_string()).into())
+        let written = self.tls.writer().write_all(plain);
+        written.map_err(|error| rustls::Error::General(error.to_string()).into())
     }
 
     /// Sends what waits, as far as the kernel takes it.
@@ -335,11 +327,11 @@ struct AnyCertificate(Arc<CryptoProvider>);
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         Ok(ServerCertVerified::assertion())
     }

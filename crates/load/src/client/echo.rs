@@ -57,13 +57,9 @@ impl Client for Echo {
         self.received += input.len();
         if self.received == self.payload.len() {
             self.slot = None;
-            done.push(Completion {
-                slot,
-                outcome: Ok(Answer {
-                    status: 200,
-                    content: self.received as u64,
-                }),
-            });
+            let (status, content) = (200, self.received as u64);
+            let outcome = Ok(Answer { status, content });
+            done.push(Completion { slot, outcome });
         }
         Ok(())
     }
@@ -84,12 +80,15 @@ mod tests {
 
     fn started(payload: &[u8]) -> Echo {
         let mut echo = Echo::new(payload.into());
-        let start = Start {
-            slot: 0,
-            request: 0,
-            last: false,
-        };
-        echo.start(start, &mut Vec::new());
+        let (slot, request, last) = (0, 0, false);
+        echo.start(
+            Start {
+                slot,
+                request,
+                last,
+            },
+            &mut Vec::new(),
+        );
         echo
     }
 

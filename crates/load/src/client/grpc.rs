@@ -5,26 +5,10 @@ use super::interface::Malformed;
 /// The longest message that is taken, in bytes.
 const LONGEST: u32 = 1 << 30;
 
-/// A message with its prefix, uncompressed.
-pub fn frame(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).expect("a message is shorter than 4 GiB");
-    let mut out = Vec::with_capacity(message.len() + 5);
-    out.push(0);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(message);
-    out
-}
-
 /// A protobuf message whose third field is `text`: a PingMessage of Fortio's, an echo of ours.
 pub fn ping(text: &[u8]) -> Vec<u8> {
-    let mut out = vec![3 << 3 | 2];
-    let mut length = text.len();
-    while length >= 0x80 {
-        out.push(length as u8 & 0x7f | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend_from_slice(text);
+    let mut out = Vec::new();
+    prost::encoding::bytes::encode(3, &text.to_vec(), &mut out);
     out
 }
 
@@ -77,6 +61,7 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::frames::frame;
     use proptest::prelude::*;
 
     #[test]
@@ -92,7 +77,7 @@ mod tests {
             piece in 1usize..30,
             part in 1usize..5,
         ) {
-            let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message)).collect();
+            let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message, false)).collect();
             let mut reader = Messages::default();
             let mut lengths = Vec::new();
             for mut part in bytes.chunks(piece) {
@@ -102,7 +87,7 @@ mod tests {
             }
             prop_assert_eq!(lengths, messages.iter().map(|message| message.len() as u64).collect::<Vec<_>>());
             prop_assert!(!reader.is_within());
-            prop_assert_eq!(reader.feed(&mut &frame(b"longer")[..part]), Ok(None));
+            prop_assert_eq!(reader.feed(&mut &frame(b"longer", false)[..part]), Ok(None));
             prop_assert!(reader.is_within());
         }
 

@@ -129,11 +129,12 @@ impl Client for Http1 {
         // There is room, so the exchange before is over.
         self.over = self.connection.expect(message.head).is_err() || start.last;
         self.slot = Some(start.slot);
-        out.extend_from_slice(if start.last {
+        let bytes = if start.last {
             &message.last
         } else {
             &message.keep
-        });
+        };
+        out.extend_from_slice(bytes);
     }
 
     fn receive(

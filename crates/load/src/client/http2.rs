@@ -65,18 +65,15 @@ impl Http2 {
     /// Opens a stream with the fields of a request.
     fn open_stream(&mut self, start: Start) {
         let message = &self.requests.messages[start.request];
-        let fields: Vec<Field<'_>> = message
+        let fields = message
             .fields
             .iter()
             .map(|(known, name, value)| match known {
                 Some(known) => Field::known(*known, value).kept(),
                 None => Field::unnumbered(name.as_bytes(), value.as_bytes()).kept(),
-            })
-            .collect();
-        let Ok(id) = self
-            .connection
-            .request(None, &fields, message.body.is_empty())
-        else {
+            });
+        let (fields, end) = (fields.collect::<Vec<_>>(), message.body.is_empty());
+        let Ok(id) = self.connection.request(None, &fields, end) else {
             return self.refused.push(start.slot);
         };
         let stream = Stream {
@@ -199,10 +196,8 @@ impl Http2 {
             if self.requests.form == Form::Streaming {
                 let unasked = Malformed::Rule("a message came that answers none");
                 let slot = stream.slot.take().ok_or(unasked)?;
-                let outcome = Ok(Answer {
-                    status: 200,
-                    content: length,
-                });
+                let (status, content) = (200, length);
+                let outcome = Ok(Answer { status, content });
                 done.push(Completion { slot, outcome });
                 self.idle.push(id.get());
             }
@@ -264,10 +259,8 @@ impl Client for Http2 {
 
     fn start(&mut self, start: Start, out: &mut Vec<u8>) {
         let request = start.request;
-        let kept = self
-            .idle
-            .iter()
-            .position(|id| self.streams[id].request == request);
+        let fits = |id| self.streams[id].request == request;
+        let kept = self.idle.iter().position(fits);
         if let Some(id) = kept.map(|place| self.idle.swap_remove(place))
             && let Some(stream) = self.streams.get_mut(&id)
         {
@@ -307,16 +300,13 @@ impl Client for Http2 {
                 }
             }
         }
+        let outcome = Err(Failure::Refusal);
         let refused = self.refused.drain(..);
-        done.extend(refused.map(|slot| Completion {
-            slot,
-            outcome: Err(Failure::Refusal),
-        }));
+        done.extend(refused.map(|slot| Completion { slot, outcome }));
         self.put_out(out);
         if self.owed >= MAX_ACKNOWLEDGEMENTS {
-            return Err(Malformed::Rule(
-                "the server asks for acknowledgements and does not read them",
-            ));
+            let reason = "the server asks for acknowledgements and does not read them";
+            return Err(Malformed::Rule(reason));
         }
         Ok(())
     }

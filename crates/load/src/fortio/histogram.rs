@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// The limits of the buckets, as multiples of the resolution: in steps of 1 up to 12, of 2 up to 20 and
 /// so on. The first bucket ends at 0 and the last has no end.
 fn limits() -> impl Iterator<Item = f64> {
-    let stretches: [(u32, usize); 7] = [
+    let near: [(u32, usize); 7] = [
         (12, 1),
         (20, 2),
         (50, 5),
@@ -17,21 +17,15 @@ fn limits() -> impl Iterator<Item = f64> {
         (500, 50),
         (1000, 100),
     ];
-    let far = [2, 3, 4, 5]
-        .map(|n| n * 1000)
-        .into_iter()
-        .chain([7500, 10_000]);
-    let farther = [2, 3, 4, 5]
-        .map(|n| n * 10_000)
-        .into_iter()
-        .chain([75_000, 100_000]);
+    let far = [1000, 2000, 3000, 4000, 5000, 7500];
+    let farther = [10_000, 20_000, 30_000, 40_000, 50_000, 75_000, 100_000];
     let mut from = 0;
-    let near = stretches.into_iter().flat_map(move |(to, step)| {
+    let near = near.into_iter().flat_map(move |(to, step)| {
         let stretch = (from..to).step_by(step);
         from = to;
         stretch
     });
-    near.chain([1000]).chain(far).chain(farther).map(f64::from)
+    near.chain(far).chain(farther).map(f64::from)
 }
 
 /// A histogram of nanoseconds in Fortio's form, in seconds: `resolution` in seconds, `percentiles` from
@@ -46,13 +40,10 @@ pub fn export(times: &Histogram<u64>, resolution: f64, percentiles: &[f64]) -> V
     let count = times.len();
     let (least, most) = (seconds(times.min() as f64), seconds(times.max() as f64));
     let average = seconds(times.mean());
-    let percentiles: Vec<Value> = percentiles
-        .iter()
-        .map(|percentile| {
-            let value = seconds(times.value_at_quantile(percentile / 100.0) as f64);
-            json!({"Percentile": percentile, "Value": value.clamp(least, most)})
-        })
-        .collect();
+    let percentiles = percentiles.iter().map(|percentile| {
+        let value = seconds(times.value_at_quantile(percentile / 100.0) as f64);
+        json!({"Percentile": percentile, "Value": value.clamp(least, most)})
+    });
     json!({
         "Count": count,
         "Min": least,
@@ -61,7 +52,7 @@ pub fn export(times: &Histogram<u64>, resolution: f64, percentiles: &[f64]) -> V
         "Avg": average,
         "StdDev": seconds(times.stdev()),
         "Data": buckets(times, resolution, (least, most)),
-        "Percentiles": percentiles,
+        "Percentiles": percentiles.collect::<Vec<Value>>(),
     })
 }
 
@@ -80,14 +71,9 @@ fn buckets(times: &Histogram<u64>, resolution: f64, (least, most): (f64, f64)) -
     let mut data = Vec::new();
     for (nth, &at) in filled.iter().enumerate() {
         total += counts[at];
-        let start = match nth {
-            0 => least,
-            _ => ends[at - 1],
-        };
-        let end = match nth + 1 == filled.len() {
-            true => most,
-            false => ends[at],
-        };
+        let (first, last) = (nth == 0, nth + 1 == filled.len());
+        let start = if first { least } else { ends[at - 1] };
+        let end = if last { most } else { ends[at] };
         data.push(json!({
             "Start": start,
             "End": end.max(start),
@@ -115,16 +101,17 @@ mod tests {
     fn the_limits_are_fortios() {
         let limits: Vec<f64> = limits().collect();
         assert_eq!(limits.len(), 56);
-        assert_eq!(&limits[..3], [0.0, 1.0, 2.0]);
+        assert_eq!(limits[..3], [0.0, 1.0, 2.0]);
         assert_eq!(
-            &limits[11..19],
+            limits[11..19],
             [11.0, 12.0, 14.0, 16.0, 18.0, 20.0, 25.0, 30.0]
         );
-        let last = [
-            500.0, 600.0, 700.0, 800.0, 900.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 7500.0,
-            10_000.0, 20_000.0, 30_000.0, 40_000.0, 50_000.0, 75_000.0, 100_000.0,
+        let hundreds = [500.0, 600.0, 700.0, 800.0, 900.0];
+        let thousands = [
+            1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0,
         ];
-        assert_eq!(&limits[38..], &last[..]);
+        let last = [&hundreds[..], &thousands.map(|limit| limit * 1000.0)].concat();
+        assert_eq!(limits[38..], last);
         assert!(limits.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
@@ -135,10 +122,8 @@ mod tests {
         let data = value["Data"].as_array().unwrap();
         let near = |value: &Value, expected: f64| {
             let value = value.as_f64().unwrap();
-            assert!(
-                (value - expected).abs() <= expected * 0.002,
-                "{value} {expected}"
-            );
+            let difference = (value - expected).abs();
+            assert!(difference <= expected * 0.002, "{value} {expected}");
         };
         let table = [
             (0.0005, 0.001, 25.0, 1),
@@ -162,9 +147,8 @@ mod tests {
     #[test]
     fn nothing_measured_is_no_data() {
         let value = export(&histogram(&[]), 0.001, &[50.0]);
-        assert!(
-            value["Data"].is_null() && value["Count"] == 0 && value.get("Percentiles").is_none()
-        );
+        assert!(value["Data"].is_null() && value.get("Percentiles").is_none());
+        assert_eq!(value["Count"], 0);
     }
 
     proptest! {

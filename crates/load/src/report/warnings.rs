@@ -32,16 +32,14 @@ impl Report {
         // The last answer of a few requests ends well after they were due; random gaps add up to
         // more or less than their mean, by the root of their number.
         let requests = requests as f64;
-        let spread = if self.config.arrivals == "poisson" {
-            4.0 * requests.sqrt() / wanted
-        } else {
-            0.0
+        let spread = match &*self.config.arrivals {
+            "poisson" => 4.0 * requests.sqrt() / wanted,
+            _ => 0.0,
         };
         // Not the time of failed requests: it counts from when they were due, so a queue is in it.
-        let answer = if self.errors.contains_key("timeout") {
-            self.config.timeout_s
-        } else {
-            self.times[Kind::Service].max / 1e3
+        let answer = match self.errors.contains_key("timeout") {
+            true => self.config.timeout_s,
+            false => self.times[Kind::Service].max / 1e3,
         };
         self.measured_s > 1.01 * requests / wanted + spread + answer
     }
@@ -59,10 +57,8 @@ impl Report {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.interrupted {
-            warnings.push(format!(
-                "interrupted after {:.1} s of measuring",
-                self.measured_s
-            ));
+            let measured = self.measured_s;
+            warnings.push(format!("interrupted after {measured:.1} s of measuring"));
         }
         if self.config.qps > 0.0 && !self.interrupted && self.fell_behind() {
             let why = if self.failures_explain_the_rate() {
@@ -81,7 +77,7 @@ impl Report {
         }
         if let Some(late) = self.own_lateness() {
             let lateness = &self.times[Kind::Lateness];
-            let told = lateness.p99.is_some() || is_told(0.99, lateness.count);
+            let told = lateness.percentiles.at(0.99).is_some() || is_told(0.99, lateness.count);
             let number = told.then(|| format!(" ({late:.3} ms)"));
             let number = number.unwrap_or_default();
             warnings.push(format!(
@@ -89,7 +85,7 @@ impl Report {
             ));
         }
         let response = &self.times[Kind::Response];
-        if response.p99.is_some() && !is_told(0.99, response.count) {
+        if response.percentiles.at(0.99).is_some() && !is_told(0.99, response.count) {
             warnings
                 .push("fewer than 100 answers lie beyond P99: it rests on few samples".to_owned());
         }

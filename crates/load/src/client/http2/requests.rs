@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use lateen_h2::{Abuse, Allowance, Allowances, Config, Known, SharedConfig};
 
-use crate::client::grpc;
 use crate::client::interface::{Request, USER_AGENT};
+use crate::serve::frames::frame;
 
 /// How much a server may send before it hears that it was read; all of it is dropped at once.
 pub(super) const WINDOW: u32 = 1 << 30;
@@ -43,38 +43,33 @@ impl Requests {
     /// Prepares requests for `http` or `https`.
     pub fn new(requests: &[Request], scheme: &str, form: Form) -> Requests {
         let messages = requests.iter().map(|request| {
-            let (mut authority, mut agent) = (request.authority.clone(), true);
-            let mut more = Vec::new();
-            for (name, value) in &request.headers {
-                let name = name.to_ascii_lowercase();
-                agent &= name != "user-agent";
-                match &*name {
-                    "host" => authority.clone_from(value),
-                    _ => more.push((name, value.clone())),
-                }
-            }
+            let headers = request.headers.iter();
+            let given = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+            let (host, more): (Vec<_>, Vec<_>) = given.partition(|(name, _)| name == "host");
+            let authority = host.last().map_or(&request.authority, |(_, value)| value);
+            let length = request.body.len().to_string();
             let mut fields = vec![
-                (":method".to_owned(), request.method.clone()),
-                (":scheme".to_owned(), scheme.to_owned()),
-                (":path".to_owned(), request.path.clone()),
-                (":authority".to_owned(), authority),
+                (":method", &*request.method),
+                (":scheme", scheme),
+                (":path", &request.path),
+                (":authority", authority),
             ];
             if form != Form::Http {
-                fields.push(("content-type".to_owned(), "application/grpc".to_owned()));
-                fields.push(("te".to_owned(), "trailers".to_owned()));
+                fields.extend([("content-type", "application/grpc"), ("te", "trailers")]);
             } else if !request.body.is_empty() {
-                fields.push(("content-length".to_owned(), request.body.len().to_string()));
+                fields.push(("content-length", &length));
             }
-            if agent {
-                fields.push(("user-agent".to_owned(), USER_AGENT.to_owned()));
+            if !more.iter().any(|(name, _)| name == "user-agent") {
+                fields.push(("user-agent", USER_AGENT));
             }
-            fields.append(&mut more);
+            let own = fields.into_iter();
+            let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
             let known = |(name, value): (String, String)| (Known::of(name.as_bytes()), name, value);
             Message {
-                fields: fields.into_iter().map(known).collect(),
+                fields: own.chain(more).map(known).collect(),
                 body: match form {
                     Form::Http => Bytes::copy_from_slice(&request.body),
-                    Form::Unary | Form::Streaming => grpc::frame(&request.body).into(),
+                    Form::Unary | Form::Streaming => frame(&request.body, false),
                 },
                 head: request.method == "HEAD",
             }
@@ -89,11 +84,9 @@ impl Requests {
 
 /// What a load generator accepts: it measures servers, and does not defend itself against them.
 fn config() -> Config {
-    let all = Allowance {
-        burst: u32::MAX,
-        per_second: u32::MAX,
-    };
-    let usual = Allowances::tunnel();
+    let (burst, per_second) = (u32::MAX, u32::MAX);
+    let all = Allowance { burst, per_second };
+    let without = |allowances: Allowances, abuse| allowances.with(abuse, all);
     Config {
         max_frame: 16 * 1024,
         max_header_list: MAX_FIELDS,
@@ -110,9 +103,7 @@ fn config() -> Config {
         header_pieces: u8::MAX,
         settings_entries: u16::MAX,
         unread_replies: usize::MAX,
-        allowances: Abuse::ALL
-            .into_iter()
-            .fold(usual, |allowances, abuse| allowances.with(abuse, all)),
+        allowances: Abuse::ALL.into_iter().fold(Allowances::tunnel(), without),
         ..Config::requests()
     }
 }

@@ -1,7 +1,7 @@
 use super::requests::{MAX_FIELDS, WINDOW};
 use super::*;
-use crate::client::grpc;
 use crate::client::interface::Request;
+use crate::serve::frames::frame;
 use lateen_h2::hpack::{Decoder, Fields, Limits};
 use proptest::prelude::*;
 
@@ -294,7 +294,7 @@ fn a_request_that_is_given_up_leaves_the_others() {
 #[test]
 fn a_unary_call_ends_with_its_status() {
     let begin = || head(1, OK);
-    let message = || data(1, &grpc::frame(b"pong"));
+    let message = || data(1, &frame(b"pong", false));
     let end = |status| last(1, &trailer(status));
     let table = [
         ([begin(), message(), end(0)].concat(), answered(0, 4)),
@@ -328,7 +328,7 @@ fn a_unary_call_ends_with_its_status() {
 fn messages_share_a_stream_that_stays() {
     let one_stream = [(setting::MAX_CONCURRENT_STREAMS, 1)];
     let mut client = ready(Form::Streaming, "ping", &one_stream);
-    let pong = data(1, &grpc::frame(b"pong!"));
+    let pong = data(1, &frame(b"pong!", false));
     for round in 0..3 {
         assert_eq!(client.room(), 1);
         let sent = start(&mut client, round);
@@ -365,7 +365,7 @@ fn an_answer_ends_with_its_message_however_what_follows_is_cut() {
     };
     // Behind the answer: the begin of another message, a whole one, and what is none.
     for (more, broke) in [(&[0, 0, 1][..], false), (&[0; 5], true), (&[9; 5], true)] {
-        let content = [&grpc::frame(b"pong"), more].concat();
+        let content = [&frame(b"pong", false), more].concat();
         let bytes = [head(1, OK), data(1, &content)].concat();
         for cut in 0..=bytes.len() {
             let (first, second) = bytes.split_at(cut);
