@@ -6,7 +6,6 @@ mod arrivals;
 mod cli;
 pub mod client;
 mod csv;
-mod exports;
 mod fortio;
 mod poll;
 mod record;

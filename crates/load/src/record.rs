@@ -11,39 +11,27 @@ use hdrhistogram::Histogram;
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// A histogram of times in nanoseconds, three significant digits.
-#[derive(Debug, Clone)]
-pub struct Times(Histogram<u64>);
+pub type Times = Histogram<u64>;
 
-impl Times {
-    /// An empty histogram.
-    pub fn new() -> Times {
-        Times(
-            Histogram::new_with_bounds(1, LONGEST, 3)
-                .expect("one nanosecond to one hour in three digits is valid"),
-        )
-    }
+/// An empty histogram. All of them have the same bounds, so that they can be added.
+pub fn no_times() -> Times {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("these are bounds and digits of a histogram")
+}
 
-    /// Adds one time.
-    pub fn add(&mut self, nanoseconds: u64) {
-        self.0.saturating_record(nanoseconds);
-    }
+/// A histogram of these times.
+#[cfg(test)]
+pub fn times_of(nanoseconds: impl IntoIterator<Item = u64>) -> Times {
+    let mut times = no_times();
+    nanoseconds
+        .into_iter()
+        .for_each(|time| times.saturating_record(time));
+    times
+}
 
-    /// Adds all times of another histogram.
-    pub fn merge(&mut self, other: &Times) {
-        self.0
-            .add(&other.0)
-            .expect("all histograms have the same bounds");
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.0.reset();
-    }
-
-    /// The histogram itself.
-    pub fn histogram(&self) -> &Histogram<u64> {
-        &self.0
-    }
+/// Adds all times of another histogram.
+pub fn merge(mine: &mut Times, others: &Times) {
+    mine.add(others)
+        .expect("all histograms have the same bounds");
 }
 
 /// A kind of time that a run measures.
@@ -202,8 +190,8 @@ impl Record {
             warmup_end,
             end,
             last: 0,
-            times: ByKind::new(|_| Times::new()),
-            recent: Times::new(),
+            times: ByKind::new(|_| no_times()),
+            recent: no_times(),
             ok: 0,
             ok_in_time: 0,
             failures: BTreeMap::new(),
@@ -224,15 +212,15 @@ impl Record {
             return self.failed(timing, Failure::Status(status));
         }
         let response = timing.done - timing.intended;
-        self.recent.add(response);
+        self.recent.saturating_record(response);
         self.ok_in_time += u64::from((self.warmup_end..self.end).contains(&timing.done));
         if timing.intended < self.warmup_end {
-            return self.times[Kind::Warmup].add(response);
+            return self.times[Kind::Warmup].saturating_record(response);
         }
         self.last = self.last.max(timing.done);
-        self.times[Kind::Response].add(response);
-        self.times[Kind::Service].add(timing.done - timing.begun);
-        self.times[Kind::Lateness].add(timing.begun - timing.possible);
+        self.times[Kind::Response].saturating_record(response);
+        self.times[Kind::Service].saturating_record(timing.done - timing.begun);
+        self.times[Kind::Lateness].saturating_record(timing.begun - timing.possible);
         self.ok += 1;
         self.content += content;
         *self.statuses.entry(status).or_default() += 1;
@@ -244,7 +232,7 @@ impl Record {
             *self.warmup_failures.entry(failure).or_default() += 1;
         } else {
             self.last = self.last.max(timing.done);
-            self.times[Kind::Failed].add(timing.done - timing.intended);
+            self.times[Kind::Failed].saturating_record(timing.done - timing.intended);
             *self.failures.entry(failure).or_default() += 1;
         }
     }
@@ -257,9 +245,9 @@ impl Record {
         } else {
             (Kind::Connect, Kind::Handshake)
         };
-        self.times[connect].add(total);
+        self.times[connect].saturating_record(total);
         if let Some(handshake) = handshake {
-            self.times[handshakes].add(handshake);
+            self.times[handshakes].saturating_record(handshake);
         }
     }
 
@@ -271,9 +259,9 @@ impl Record {
     /// Adds what another thread remembers of the same run.
     pub fn merge(&mut self, other: &Record) {
         for (mine, others) in self.times.iter_mut().zip(&other.times.0) {
-            mine.merge(others);
+            merge(mine, others);
         }
-        self.recent.merge(&other.recent);
+        merge(&mut self.recent, &other.recent);
         self.ok += other.ok;
         self.ok_in_time += other.ok_in_time;
         self.content += other.content;
@@ -302,7 +290,7 @@ impl Record {
 
     /// How many requests were answered, those of the warm-up among them.
     pub fn all_ok_count(&self) -> u64 {
-        self.ok + self.times[Kind::Warmup].histogram().len()
+        self.ok + self.times[Kind::Warmup].len()
     }
 
     /// Ends the measured time early.
@@ -349,7 +337,7 @@ mod tests {
             (Kind::Service, 5),
             (Kind::Lateness, 1),
         ] {
-            let longest = record.times[kind].histogram().max();
+            let longest = record.times[kind].max();
             assert!(longest.abs_diff(expected * MS) < MS / 10, "{kind:?}");
         }
     }
@@ -366,14 +354,14 @@ mod tests {
         for begun in [0, 9, 10] {
             record.connected(begun * MS, 2 * MS, Some(MS));
         }
-        let counts = Kind::ALL.map(|(kind, ..)| record.times[kind].histogram().len());
+        let counts = Kind::ALL.map(|(kind, ..)| record.times[kind].len());
         assert_eq!((record.connections, &counts[3..7]), (3, &[1, 1, 2, 2][..]));
         record.answered(at(9), 200, 1);
         record.failed(at(9), Failure::Timeout);
         record.answered(at(10), 200, 1);
         record.answered(at(90), 200, 1);
         record.answered(at(11), 503, 1);
-        assert_eq!(record.times[Kind::Warmup].histogram().len(), 1);
+        assert_eq!(record.times[Kind::Warmup].len(), 1);
         assert_eq!((record.ok, record.ok_in_time, record.content), (2, 2, 2));
         assert_eq!(record.failures, BTreeMap::from([(Failure::Status(503), 1)]));
         let before = BTreeMap::from([(Failure::Timeout, 1)]);

@@ -5,12 +5,11 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer as JsonSerializer};
 
-use crate::record::{ByKind, Kind, Times};
+use crate::record::{ByKind, Kind, Times, merge, no_times};
 
 mod warnings;
 
@@ -248,8 +247,7 @@ impl Serialize for ByKind<Summary> {
 
 impl Summary {
     /// Sums a histogram up, with every percentile, however few times lie beyond it.
-    pub fn of(times: &Times) -> Summary {
-        let histogram = times.histogram();
+    pub fn of(histogram: &Times) -> Summary {
         if histogram.is_empty() {
             return Summary::default();
         }
@@ -276,15 +274,13 @@ impl Summary {
     }
 
     /// The histogram itself, in nanoseconds; empty where the summary has none.
-    pub fn times(&self) -> Histogram<u64> {
-        let mut times = Times::new().histogram().clone();
+    pub fn times(&self) -> Times {
+        let mut times = no_times();
         if let Ok(bytes) = STANDARD.decode(&self.histogram)
-            && let Ok(written) = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice())
+            && let Ok(written) = Deserializer::new().deserialize(&mut bytes.as_slice())
         {
             // The range of an encoded histogram is that of its values; adding needs the whole.
-            times
-                .add(&written)
-                .expect("no time of a report is longer than the range");
+            merge(&mut times, &written);
         }
         times
     }

@@ -87,14 +87,11 @@ fn buckets(times: &Histogram<u64>, resolution: f64, (least, most): (f64, f64)) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::times_of;
     use proptest::prelude::*;
 
     fn histogram(nanoseconds: &[u64]) -> Histogram<u64> {
-        let mut histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
-        for time in nanoseconds {
-            histogram.record(*time).unwrap();
-        }
-        histogram
+        times_of(nanoseconds.iter().copied())
     }
 
     #[test]

@@ -8,13 +8,12 @@ mod histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use time::UtcDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use crate::record::Kind;
+use crate::record::{Kind, Times, merge};
 use crate::report::{Report, Summary};
 
 /// How a result is written.
@@ -44,10 +43,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 
 /// The report as Fortio's JSON, ending in a line feed.
 pub fn to_json(report: &Report, form: &Form) -> String {
-    let mut json = serde_json::to_string_pretty(&value(report, form))
-        .expect("every key of a result is a string");
-    json.push('\n');
-    json
+    format!("{:#}\n", value(report, form))
 }
 
 fn value(report: &Report, form: &Form) -> Value {
@@ -55,11 +51,10 @@ fn value(report: &Report, form: &Form) -> Value {
     let failed = report.times[Kind::Failed].times();
     let mut all = report.times[Kind::Response].times();
     // Fortio's histogram of all requests has the failed ones in it.
-    all.add(&failed)
-        .expect("histograms of one report have one range");
+    merge(&mut all, &failed);
     let total = all.len();
-    let histogram =
-        |times: &Histogram<u64>| histogram::export(times, form.resolution, &form.percentiles);
+    let (resolution, percentiles) = (form.resolution, &form.percentiles);
+    let histogram = |times: &Times| histogram::export(times, resolution, percentiles);
     let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
     // All requests, those answered after the measured time too, belong to the time until the last.
     let seconds = report.measured_s.max(report.ended_s);
@@ -129,9 +124,7 @@ fn http(report: &Report, form: &Form) -> Value {
     let opened = report.counts.connections_opened;
     // Fortio counts every connection.
     let mut connects = report.times[Kind::Connect].times();
-    connects
-        .add(report.times[Kind::WarmupConnect].times())
-        .expect("histograms of one report have one range");
+    merge(&mut connects, &report.times[Kind::WarmupConnect].times());
     let no_sizes = || histogram::export(&Summary::default().times(), form.resolution, &[]);
     json!({
         "URL": config.url,
@@ -198,9 +191,8 @@ fn labels(report: &Report) -> String {
         return report.name.clone();
     }
     let url = &report.config.url;
-    url.split_once("://")
-        .map_or(url.as_str(), |(_, rest)| rest)
-        .to_owned()
+    let rest = url.split_once("://").map(|(_, rest)| rest);
+    rest.unwrap_or(url).to_owned()
 }
 
 /// What Fortio names the file of a result after: time and labels, at most 96 bytes that fit a file name.

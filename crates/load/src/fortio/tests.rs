@@ -1,7 +1,7 @@
 //! Tests of the result's shape against that of Fortio's own results: its keys, and the type of each.
 
 use super::*;
-use crate::record::Times;
+use crate::record::times_of;
 
 /// Keys and types of a result of `fortio load` 1.75.2 against a server with errors, as `path type`; made
 /// by walking the JSON.
@@ -16,11 +16,7 @@ fn form() -> Form {
 }
 
 fn report(url: &str) -> Report {
-    let of = |count: u64, step: u64| {
-        let mut times = Times::new();
-        (1..=count).for_each(|time| times.add(time * step));
-        Summary::of(&times)
-    };
+    let of = |count: u64, step: u64| Summary::of(&times_of((1..=count).map(|time| time * step)));
     let mut report = Report::default();
     let config = &mut report.config;
     (config.url, config.address) = (url.to_owned(), "127.0.0.1:8080".to_owned());

@@ -1,11 +1,9 @@
 use super::*;
+use crate::record::times_of;
 
 #[test]
 fn percentiles_are_milliseconds_and_the_histogram_comes_back() {
-    let mut times = Times::new();
-    for microseconds in 1..=1000 {
-        times.add(microseconds * 1000);
-    }
+    let times = times_of((1..=1000).map(|microseconds| microseconds * 1000));
     let summary = Summary::of(&times);
     let at = |quantile| summary.percentiles.at(quantile).unwrap();
     for (value, expected) in [
@@ -18,14 +16,13 @@ fn percentiles_are_milliseconds_and_the_histogram_comes_back() {
         assert!(near, "{expected}: {summary:?}");
     }
     assert_eq!(summary.times().len(), 1000);
-    assert_eq!(summary.times(), *times.histogram());
+    assert_eq!(summary.times(), times);
 }
 
 #[test]
 fn a_percentile_needs_a_hundred_times_beyond_it() {
     let told = |count: u64| {
-        let mut times = Times::new();
-        (0..count).for_each(|_| times.add(1_000_000));
+        let times = times_of((0..count).map(|_| 1_000_000));
         let mut report = Report {
             times: ByKind::new(|_| Summary::of(&times)),
             ..Report::default()
@@ -54,5 +51,5 @@ fn a_percentile_needs_a_hundred_times_beyond_it() {
 
 #[test]
 fn an_empty_histogram_is_all_zero() {
-    assert_eq!(Summary::of(&Times::new()), Summary::default());
+    assert_eq!(Summary::of(&no_times()), Summary::default());
 }

@@ -96,15 +96,13 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Times;
+    use crate::record::times_of;
     use crate::report::Summary;
 
     #[test]
     fn few_late_requests_are_judged_though_their_percentiles_are_not_told() {
         let of = |milliseconds: &[u64]| {
-            let mut times = Times::new();
-            milliseconds.iter().for_each(|ms| times.add(ms * 1_000_000));
-            Summary::of(&times)
+            Summary::of(&times_of(milliseconds.iter().map(|ms| ms * 1_000_000)))
         };
         let mut report = Report::default();
         report.times[Kind::Response] = of(&[10, 11, 12]);

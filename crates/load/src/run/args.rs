@@ -10,12 +10,12 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 use lateen_http::Method;
 
-use super::error::RunError;
+use super::RunError;
 use super::live::Progress;
 use crate::arrivals::Arrivals;
-use crate::exports::Exports;
+use crate::report::Report;
 use crate::signals::Signals;
-use crate::{text, tls};
+use crate::{csv, fortio, text, tls};
 
 /// What `--help` says below the options.
 pub const HELP: &str = "\
@@ -164,6 +164,33 @@ pub struct RunArgs {
     exports: Exports,
 }
 
+/// Where else a report goes.
+#[derive(Debug, Args)]
+struct Exports {
+    /// Write the result as Fortio's JSON, which `fortio report` shows
+    #[arg(long, value_name = "FILE")]
+    fortio_json: Option<PathBuf>,
+    #[command(flatten)]
+    form: fortio::Form,
+    /// Add the result to a file of comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+impl Exports {
+    /// Writes the report wherever it was asked for.
+    fn write(&self, report: &Report) -> Result<(), String> {
+        if let Some(path) = &self.fortio_json {
+            write_file(path, &fortio::to_json(report, &self.form))?;
+        }
+        if let Some(path) = &self.csv {
+            csv::append(path, report)
+                .map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
 impl LoadArgs {
     /// What every request carries.
     pub fn body(&self) -> Result<Arc<[u8]>, RunError> {
@@ -221,10 +248,13 @@ pub fn write(json: &str, text: &str, to: Option<&Path>) -> Result<(), Box<dyn st
         return Ok(());
     }
     if let Some(path) = to {
-        let unwritten = |error| format!("write {}: {error}", path.display());
-        std::fs::write(path, json).map_err(unwritten)?;
+        write_file(path, json)?;
     }
     Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))
 }
 
 /// Reads a rate: 0, or requests per second within what can be told apart.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::record::{Record, Times};
+use crate::record::{Record, Times, merge, no_times};
 use crate::report::is_told;
 use crate::text::readable;
 
@@ -74,7 +74,7 @@ impl Live {
             warmup_end,
             end,
             told: Mutex::new(Told {
-                recent: Times::new(),
+                recent: no_times(),
                 threads: vec![[0; 3]; threads],
             }),
         }
@@ -86,18 +86,18 @@ impl Live {
             return;
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.recent.merge(&record.recent);
-        record.recent.clear();
+        merge(&mut told.recent, &record.recent);
+        record.recent.reset();
         let counts = [record.all_ok_count(), record.all_failed_count()];
         told.threads[thread] = [counts[0], counts[1], outstanding];
         if thread == 0 {
             self.say(&self.line(now, &told));
-            told.recent.clear();
+            told.recent.reset();
         }
     }
 
     fn line(&self, now: u64, told: &Told) -> Line<'_> {
-        let histogram = told.recent.histogram();
+        let histogram = &told.recent;
         let ms = |nanoseconds: u64| (nanoseconds as f64 / 1e3).round() / 1e3;
         let sum = |which: usize| told.threads.iter().map(|thread| thread[which]).sum();
         Line {
@@ -182,7 +182,7 @@ mod tests {
         record.answered(timing, 200, 0);
         record.answered(timing, 503, 0);
         live.tell(1, 1_000_000_000, &mut record, 7);
-        assert!(record.recent.histogram().is_empty());
+        assert!(record.recent.is_empty());
         let line = live.line(1_000_000_000, &live.told.lock().unwrap());
         assert_eq!((line.t_s, line.phase, line.name), (1, "warmup", "run"));
         assert_eq!((line.answers, line.answers_total), (1, 1));

@@ -66,21 +66,16 @@ struct Step {
 
 /// Judges a run.
 fn judge(report: &Report, objectives: &[Objective]) -> (Verdict, Vec<String>) {
-    let mut why: Vec<String> = objectives
-        .iter()
-        .filter_map(|objective| objective.missed_by(report))
-        .collect();
+    let misses = |objective: &Objective| objective.missed_by(report);
+    let mut why: Vec<String> = objectives.iter().filter_map(misses).collect();
     if report.fell_behind() {
-        why.push(format!(
-            "{:.1} of {:.1} requests/s",
-            report.rates.achieved_qps, report.rates.wanted_qps
-        ));
+        let (achieved, wanted) = (report.rates.achieved_qps, report.rates.wanted_qps);
+        why.push(format!("{achieved:.1} of {wanted:.1} requests/s"));
     }
     if why.is_empty() {
         return (Verdict::Met, why);
     }
-    let failed =
-        |objective: &Objective| objective.is_of_failures() && objective.missed_by(report).is_some();
+    let failed = |objective: &Objective| objective.is_of_failures() && misses(objective).is_some();
     // A generator that is late makes no answer fail.
     if objectives.iter().any(failed) {
         return (Verdict::Missed, why);
@@ -110,13 +105,12 @@ fn find(
     let mut steps: Vec<Step> = Vec::new();
     let (mut best, mut error, mut interrupted) = (None, None, false);
     while let Some((qps, purpose)) = bisection.next() {
-        // Three digits are what a rate can be told apart by.
-        let qps = (qps * 1000.0).round() / 1000.0;
+        let qps = three_digits(qps);
         let mut run = plan.clone();
         run.qps = qps;
         run.load.name = format!("{qps:.1} requests/s");
         run.load.seed = plan.load.seed.wrapping_add(steps.len() as u64);
-        let report = match run.run(signals) {
+        let mut report = match run.run(signals) {
             Ok(report) => report,
             // What was found so far is worth keeping.
             Err(stopped) if !steps.is_empty() => {
@@ -130,6 +124,7 @@ fn find(
             break;
         }
         let (verdict, why) = judge(&report, objectives);
+        let few = |objective: &Objective| objective.rests_on_few(&report);
         let step = Step {
             qps,
             purpose,
@@ -142,20 +137,17 @@ fn find(
             lateness_p99_ms: report.times[Kind::Lateness].quantile(0.99),
             cpu_share: report.generator.cpu_share,
             wait_share: report.generator.wait_share,
-            few_samples: objectives
-                .iter()
-                .any(|objective| objective.rests_on_few(&report)),
+            few_samples: objectives.iter().any(few),
         };
         say(&step.to_text());
         steps.push(step);
         if verdict == Verdict::Met {
+            report.leave_out_few();
             best = Some(report);
         }
         bisection.take(verdict);
     }
-    let found_qps = bisection
-        .answer()
-        .map(|rate| (rate * 1000.0).round() / 1000.0);
+    let found_qps = bisection.answer().map(three_digits);
     let limited_by = match (interrupted || error.is_some(), bisection.missed()) {
         (true, _) => "interrupted",
         (false, None) => "max-qps",
@@ -169,13 +161,13 @@ fn find(
         limited_by: limited_by.to_owned(),
         error,
         steps,
-        report: best
-            .filter(|report| Some(report.config.qps) == found_qps)
-            .map(|mut report| {
-                report.leave_out_few();
-                report
-            }),
+        report: best.filter(|report| Some(report.config.qps) == found_qps),
     })
+}
+
+/// What a rate can be told apart by.
+fn three_digits(rate: f64) -> f64 {
+    (rate * 1000.0).round() / 1000.0
 }
 
 /// A percentile, if enough of the times lie beyond it.
@@ -240,12 +232,10 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Times;
+    use crate::record::times_of;
 
     fn of(count: u32, ms: f64) -> Summary {
-        let mut times = Times::new();
-        (0..count).for_each(|_| times.add((ms * 1e6) as u64));
-        Summary::of(&times)
+        Summary::of(&times_of((0..count).map(|_| (ms * 1e6) as u64)))
     }
 
     fn report() -> Report {

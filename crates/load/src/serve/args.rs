@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use super::reply::Setup;
+use super::socket::listen;
 use super::tls::Options;
-use super::{Kind, ServeError, Server, Timeouts};
+use super::{Kind, ServeError, Timeouts, serve};
 use crate::run::raise_descriptor_limit;
 use crate::signals::Signals;
 
@@ -52,18 +53,22 @@ impl ServeArgs {
     pub fn serve(self) -> Result<(), ServeError> {
         let signals = Signals::take_over()?;
         raise_descriptor_limit();
-        let mut server = Server::new(self.setup, self.tls.config()?, self.timeouts)?;
+        let tls = self.tls.config()?;
+        let mut sockets = Vec::new();
         for (addresses, kind, does) in [
             (self.listen, Kind::Http, "listening on"),
             (self.tcp_echo, Kind::Echo, "echoing TCP on"),
             (self.udp_echo, Kind::Datagrams, "echoing UDP on"),
         ] {
             for address in addresses {
-                let address = server.listen(address, kind)?;
+                let failed = |source| ServeError::Listen { address, source };
+                let socket = listen(address, kind).map_err(failed)?;
+                let address = socket.local_addr()?.as_socket().unwrap_or(address);
                 eprintln!("lateen-load: {does} {address}");
+                sockets.push((socket, kind));
             }
         }
-        server.run(signals)
+        serve(sockets, tls, (self.setup, self.timeouts), signals)
     }
 }
 

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Ending, Session, World};
 use super::params::Params;
-use super::reply::{Asked, Course, Reply};
+use super::reply::{Asked, Reply};
 use super::wire::Wire;
 use super::{grpc, response};
 
@@ -171,10 +171,7 @@ impl Link {
                 .refuse(Reply::text(400, "body is larger than 1 MiB"), exchange)
                 .await;
         };
-        let (reply, params) = match world.course(asked(head, content)) {
-            Course::Answer(reply, params) => (Some(reply), params),
-            Course::HangUp(params) => (None, params),
-        };
+        let (reply, params) = world.answer(asked(head, content));
         if !params.delay.is_zero() {
             self.leaves.set(persists && !self.is_http2());
             unless_gone(exchange, self.session.delay(params.delay)).await?;

@@ -7,7 +7,6 @@ mod chance;
 mod connection;
 mod context;
 mod echo;
-mod error;
 pub mod frames;
 mod grpc;
 mod http;
@@ -15,7 +14,6 @@ pub mod params;
 mod reply;
 mod response;
 mod socket;
-mod timeouts;
 mod tls;
 mod wire;
 
@@ -26,21 +24,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use socket2::Socket;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use crate::signals::Signals;
-pub use context::Kind;
-use context::World;
-pub use error::ServeError;
+use crate::tls::TlsError;
+use context::{Kind, Timeouts, World};
 use reply::Setup;
-use socket::listen;
-pub use timeouts::Timeouts;
 
 /// How long accepting pauses when no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -51,69 +47,48 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// How long responses under way may take after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A place to listen.
-#[derive(Debug)]
-enum Listener {
-    Tcp(std::net::TcpListener, Kind),
-    Udp(std::net::UdpSocket),
+/// Why the service cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is not to be had.
+    #[error(
+        "listen on {address}: {source}; is the port taken, and is the address one of this host?"
+    )]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The kernel refused something that the event loop cannot do without.
+    #[error("event loop: {0}")]
+    Loop(#[from] io::Error),
 }
 
-/// The echo service.
-#[derive(Debug)]
-pub struct Server {
-    listeners: Vec<Listener>,
+/// Serves what comes to these sockets until a signal arrives and the responses under way have left. With `tls`, TLS is
+/// what those for HTTP speak.
+///
+/// # Errors
+/// The kernel gives no event loop or no timer.
+pub fn serve(
+    sockets: Vec<(Socket, Kind)>,
     tls: Option<Arc<ServerConfig>>,
-    world: Rc<World>,
-    runtime: LocalRuntime,
+    (setup, timeouts): (Setup, Timeouts),
+    signals: Signals,
+) -> Result<(), ServeError> {
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async {
+        let world = Rc::new(World::new(setup, timeouts)?);
+        run(sockets, tls.map(TlsAcceptor::from), world, signals).await
+    })
 }
 
-impl Server {
-    /// A service that listens nowhere yet. With `tls`, TLS is what its places for HTTP speak.
-    ///
-    /// # Errors
-    /// The kernel gives no event loop or no timer.
-    pub fn new(
-        echo: Setup,
-        tls: Option<Arc<ServerConfig>>,
-        timeouts: Timeouts,
-    ) -> Result<Server, ServeError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build_local(LocalOptions::default())?;
-        let world = {
-            let _entered = runtime.enter();
-            World::new(echo, timeouts)?
-        };
-        Ok(Server {
-            listeners: Vec::new(),
-            tls,
-            world: Rc::new(world),
-            runtime,
-        })
-    }
-
-    /// Listens on an address; port 0 lets the kernel choose. Returns the address.
-    pub fn listen(&mut self, address: SocketAddr, kind: Kind) -> Result<SocketAddr, ServeError> {
-        let failed = |source| ServeError::Listen { address, source };
-        let socket = listen(address, kind).map_err(failed)?;
-        let address = socket.local_addr()?.as_socket().unwrap_or(address);
-        self.listeners.push(match kind {
-            Kind::Datagrams => Listener::Udp(socket.into()),
-            Kind::Http | Kind::Echo => Listener::Tcp(socket.into(), kind),
-        });
-        Ok(address)
-    }
-
-    /// Serves until a signal arrives and the responses under way have left.
-    pub fn run(self, signals: Signals) -> Result<(), ServeError> {
-        let tls = self.tls.map(TlsAcceptor::from);
-        self.runtime
-            .block_on(serve(self.listeners, tls, self.world, signals))
-    }
-}
-
-async fn serve(
-    places: Vec<Listener>,
+async fn run(
+    sockets: Vec<(Socket, Kind)>,
     tls: Option<TlsAcceptor>,
     world: Rc<World>,
     signals: Signals,
@@ -121,29 +96,24 @@ async fn serve(
     let mut signals = UnixStream::from_std(signals.into_stream())?;
     let connections = TaskTracker::new();
     let mut listeners = JoinSet::new();
-    for listener in places {
+    for (socket, kind) in sockets {
         let (world, connections, tls) = (Rc::clone(&world), connections.clone(), tls.clone());
-        match listener {
-            Listener::Udp(socket) => {
-                let socket = UdpSocket::from_std(socket)?;
-                listeners.spawn_local(async move { echo::datagrams(socket, &world).await });
-            }
-            Listener::Tcp(listener, kind) => {
-                let listener = TcpListener::from_std(listener)?;
-                listeners.spawn_local(async move {
-                    let serve = |tcp, world| {
-                        let tls = tls.clone();
-                        connections.spawn_local(async move {
-                            match kind {
-                                Kind::Http => connection::encoded(tcp, tls, world).await,
-                                _ => connection::raw(tcp, world).await,
-                            }
-                        });
-                    };
-                    accept(listener, world, serve).await;
-                });
-            }
+        if kind == Kind::Datagrams {
+            let socket = UdpSocket::from_std(socket.into())?;
+            listeners.spawn_local(async move { echo::datagrams(socket, &world).await });
+            continue;
         }
+        let listener = TcpListener::from_std(socket.into())?;
+        let serve = move |tcp, world| {
+            let tls = tls.clone();
+            connections.spawn_local(async move {
+                match kind {
+                    Kind::Http => connection::encoded(tcp, tls, world).await,
+                    _ => connection::raw(tcp, world).await,
+                }
+            });
+        };
+        listeners.spawn_local(accept(listener, world, serve));
     }
     connections.close();
     tokio::select! {

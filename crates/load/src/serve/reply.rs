@@ -101,34 +101,6 @@ impl Body {
     }
 }
 
-/// How a request is dealt with.
-#[derive(Debug)]
-pub enum Course {
-    /// With an answer, as these parameters say.
-    Answer(Reply, Params),
-    /// By the end of the connection.
-    HangUp(Params),
-}
-
-impl Course {
-    /// Decides over a request. `standard` are the parameters of requests without a query of their own.
-    pub fn of(mut asked: Asked, setup: &Setup, random: &mut impl Rng) -> Course {
-        if is_health(&asked.target) {
-            return Course::Answer(Reply::text(200, "ok"), Params::default());
-        }
-        if let Some(standard) = &setup.default_params
-            && !asked.target.contains('?')
-        {
-            asked.target = format!("{}?{standard}", asked.target);
-        }
-        let params = Params::parse(&asked.target, &setup.limits, random);
-        match Reply::new(&params, asked) {
-            Some(reply) => Course::Answer(reply, params),
-            None => Course::HangUp(params),
-        }
-    }
-}
-
 /// How the service as a whole is set up.
 #[derive(Debug, Default, clap::Args)]
 pub struct Setup {
@@ -137,6 +109,22 @@ pub struct Setup {
     default_params: Option<String>,
     #[command(flatten)]
     pub limits: Limits,
+}
+
+impl Setup {
+    /// The answer to a request, as its parameters say; none if the connection shall end.
+    pub fn answer(&self, mut asked: Asked, random: &mut impl Rng) -> (Option<Reply>, Params) {
+        if is_health(&asked.target) {
+            return (Some(Reply::text(200, "ok")), Params::default());
+        }
+        if let Some(standard) = &self.default_params
+            && !asked.target.contains('?')
+        {
+            asked.target = format!("{}?{standard}", asked.target);
+        }
+        let params = Params::parse(&asked.target, &self.limits, random);
+        (Reply::new(&params, asked), params)
+    }
 }
 
 impl Reply {
@@ -339,10 +327,8 @@ mod tests {
                 target: target.to_owned(),
                 ..Asked::default()
             };
-            match Course::of(asked, &setup, &mut random) {
-                Course::Answer(reply, _) => reply.status,
-                Course::HangUp(_) => 0,
-            }
+            let (reply, _) = setup.answer(asked, &mut random);
+            reply.map_or(0, |reply| reply.status)
         };
         let targets = ["/", "/?", "/?status=503", "/?status=1", "/health"];
         assert_eq!(targets.map(&mut status), [404, 200, 503, 0, 200]);

@@ -1,7 +1,9 @@
 //! The program in a process of its own, and servers of a few lines that remember what they were sent.
 
+use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeBounds;
 use std::process::{Child, Command, Output};
 use std::sync::{Arc, Mutex};
 
@@ -72,6 +74,15 @@ pub fn count(report: &Value, path: &str) -> u64 {
     let steps = path.split('.');
     let found = steps.fold(report, |value, step| &value[step]);
     found.as_u64().unwrap_or(0)
+}
+
+/// Whether a number is in a range.
+#[track_caller]
+pub fn within<T: PartialOrd + Debug>(number: T, range: impl RangeBounds<T> + Debug, what: &str) {
+    assert!(
+        range.contains(&number),
+        "{what}: {number:?} is not in {range:?}"
+    );
 }
 
 /// Sends a signal to a process.

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::rig::{Ended, count, ended, http_server, program, report, run, serve, signal};
+use crate::rig::{Ended, count, ended, http_server, program, report, run, serve, signal, within};
 use crate::service::Service;
 
 /// The command line of a run against a service of its own.
@@ -23,11 +23,7 @@ fn a_run_tells_no_percentile_that_rests_on_few_answers() {
     let report = ended.json();
     assert!(report["response_time"]["p50"].is_f64(), "{report}");
     assert!(report["response_time"].get("p75").is_none(), "{report}");
-    assert!(
-        ended.err.contains("– fewer than 100 times"),
-        "{}",
-        ended.err
-    );
+    ended.refused(0, "– fewer than 100 times");
 }
 
 #[test]
@@ -60,7 +56,7 @@ fn every_request_that_was_meant_to_start_is_accounted_for() {
         let report = ended.json();
         let counts = &report["counts"];
         let ok = count(&report, "counts.ok");
-        assert!((400..600).contains(&ok), "{arrivals}: {counts}");
+        within(ok, 400..600, arrivals);
         assert_eq!(counts["intended"], counts["ok"], "{arrivals}: {counts}");
         assert_eq!(counts["content_bytes"], ok * 1024);
         assert_eq!(counts["connections_opened"], 4);
@@ -86,22 +82,13 @@ fn a_request_that_waits_for_a_busy_connection_counts_from_when_it_was_due() {
     let report = report(at(&service, "/?delay=30ms --qps=100 -c1", &fortio));
     let result: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
     let rate = result["ActualQPS"].as_f64().unwrap();
-    assert!(
-        rate < 34.0,
-        "one request at a time, 30 ms each: not {rate} a second"
-    );
+    within(rate, ..34.0, "one request at a time, 30 ms each");
     let at = |name: &str, point: &str| report[name][point].as_f64().unwrap();
-    assert!(
-        (30.0..200.0).contains(&at("service_time", "p50")),
-        "{report}"
-    );
-    assert!(at("response_time", "max") > 1000.0, "{report}");
-    let late = at("lateness", "p50");
-    assert!(
-        late < 10.0,
-        "waiting for the service is not the generator's fault: {late}"
-    );
-    assert!(at("rates", "achieved_qps") < 50.0);
+    within(at("service_time", "p50"), 30.0..200.0, "service");
+    within(at("response_time", "max"), 1000.0.., "response");
+    // Waiting for the service is not the generator's fault.
+    within(at("lateness", "p50"), ..10.0, "lateness");
+    within(at("rates", "achieved_qps"), ..50.0, "rate");
 }
 
 #[test]
@@ -109,10 +96,7 @@ fn connections_of_a_closed_loop_are_busy_and_those_without_keep_alive_carry_one_
     let service = Service::start("");
     let closed = report(at(&service, "/?delay=10ms", "--qps=0 -c4 -d1s"));
     let ok = count(&closed, "counts.ok");
-    assert!(
-        (40..=404).contains(&ok),
-        "four connections at 10 ms each: {ok}"
-    );
+    within(ok, 40..=404, "four connections at 10 ms each");
     assert_eq!(closed["config"]["arrivals"], "closed-loop");
     let alone = report(at(&service, "/", "--qps=100 -c4 -d1s --no-keepalive"));
     assert_eq!(alone["counts"]["ok"], 100);
@@ -137,14 +121,9 @@ fn a_number_of_requests_is_sent_exactly_at_a_rate_or_as_fast_as_possible() {
             assert_eq!(counts["warmup_ok"], 0, "all are measured: {counts}");
             assert_eq!(report["config"]["requests"], requests);
             let measured = report["measured_s"].as_f64().unwrap();
-            assert!(
-                measured < 60.0,
-                "the last answer ends the run: {measured} s"
-            );
-            if qps == "1000" {
-                let due = (requests - 1) as f64 / 1000.0;
-                assert!(measured >= due, "{requests} requests in {measured} s");
-            }
+            // The last answer ends the run.
+            let due = if qps == "1000" { requests - 1 } else { 0 };
+            within(measured, due as f64 / 1000.0..60.0, "seconds");
             if (qps, requests) == ("1000", 500) {
                 // Four connections at 20 ms an answer carry 200 a second.
                 ended.refused(0, "less than 99 % of the wanted rate");
@@ -164,7 +143,7 @@ fn failures_are_counted_by_kind_and_do_not_end_the_run() {
     assert_eq!(ended.code, Some(0));
     let report = ended.json();
     let failed = count(&report, "counts.failed");
-    assert!((100..300).contains(&failed), "{}", report["counts"]);
+    within(failed, 100..300, "failed");
     for path in ["errors.status_503", "status.503", "failed_time.count"] {
         assert_eq!(count(&report, path), failed, "{path}");
     }
@@ -175,9 +154,13 @@ fn a_response_that_never_comes_is_a_timeout_and_the_next_request_has_a_new_conne
     let service = Service::start("");
     let load = "--qps=20 -c4 -d1s --timeout=300ms";
     let report = report(at(&service, "/?delay=5s:40", load));
-    assert!(count(&report, "errors.timeout") > 0, "{report}");
-    assert!(count(&report, "counts.ok") > 0, "{report}");
-    assert!(count(&report, "counts.connections_opened") > 4);
+    for (path, least) in [
+        ("errors.timeout", 1),
+        ("counts.ok", 1),
+        ("counts.connections_opened", 5),
+    ] {
+        within(count(&report, path), least.., path);
+    }
 }
 
 /// A server that answers each connection with the same bytes and closes it.
@@ -216,10 +199,8 @@ fn broken_servers_are_told_apart_and_leave_nothing_to_trust() {
         assert_eq!(report["errors"][kind], 15, "{report}");
     }
     let whole = run(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").json();
-    assert_eq!(
-        whole["counts"]["ok"], 15,
-        "the end of the connection ends a body"
-    );
+    // The end of the connection ends a body.
+    assert_eq!(whole["counts"]["ok"], 15, "{whole}");
 }
 
 /// A port on which nothing listens.
@@ -238,10 +219,7 @@ fn targets_that_cannot_be_used_are_an_error_with_a_cure_unless_initial_errors_ar
     ] {
         let ended = run(format!("--url {url} -d1s"));
         ended.refused(1, expected);
-        assert!(
-            ended.out.is_empty(),
-            "{url}: no result where nothing was measured"
-        );
+        assert_eq!(ended.out, "", "{url}: no result where nothing was measured");
     }
     ended("run --url http://a --qps -5").refused(64, "-5");
     let late = report(format!("--url {closed} -n3 --qps=0 -c2 --initial-errors"));
@@ -281,10 +259,11 @@ fn what_an_interrupted_run_or_search_has_is_written() {
             _ => serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),
         };
         assert_eq!(report["interrupted"], true);
-        assert!(count(&report, "counts.ok") >= 100, "{report}");
-        assert!(report["measured_s"].as_f64().unwrap() < 60.0, "{report}");
+        within(count(&report, "counts.ok"), 100.., "answers");
+        within(report["measured_s"].as_f64().unwrap(), ..60.0, "seconds");
+        // The rate is that of the time measured.
         let rate = report["rates"]["achieved_qps"].as_f64().unwrap();
-        assert!(rate > 50.0, "the rate is that of the time measured: {rate}");
+        within(rate, 50.0.., "rate");
     }
     // Its first line comes after the first rate, so a second one is under way.
     let search = "search --objective=p50<1m -d1s --warmup=0 --progress=none";

@@ -49,10 +49,9 @@ fn the_service_answers_as_the_query_asks() {
     let more = b"helloGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     stream.write_all(more).unwrap();
     let answers = rest(stream);
-    assert!(
-        answers.contains("\r\n\r\nhelloHTTP/1.1 200 OK"),
-        "both, in order: {answers}"
-    );
+    // Both, in order.
+    let both = "\r\n\r\nhelloHTTP/1.1 200 OK";
+    assert!(answers.contains(both), "{answers}");
 }
 
 #[test]
@@ -112,11 +111,8 @@ fn http_2_is_answered_as_http_1_is() {
 
         let large = post(address, "/?size=9000000");
         let (_, body, _) = exchange(requests, large, b"").await.unwrap();
-        assert_eq!(
-            body.len(),
-            4_000_000,
-            "cut to the limit, and larger than every window"
-        );
+        // Cut to the limit, and larger than every window.
+        assert_eq!(body.len(), 4_000_000);
 
         let request = post(address, "/?gzip=true&size=5000").header("accept-encoding", "gzip");
         let (head, body, _) = exchange(requests, request, b"").await.unwrap();
@@ -212,10 +208,8 @@ fn fortios_ping_comes_back_with_the_servers_time() {
             let mut time = rest[1..10].iter();
             assert!(time.all(|byte| byte & 0x80 != 0 || *byte != 0));
             assert!(rest.ends_with(&PING[4..]), "{rest:?}");
-            assert!(
-                rest.len() > PING.len(),
-                "a time of this century takes nine bytes"
-            );
+            // A time of this century takes nine bytes.
+            assert!(rest.len() > PING.len(), "{rest:?}");
         }
     });
 }
@@ -309,11 +303,8 @@ fn health_is_told_and_what_cannot_be_called_has_a_status() {
 fn tls_speaks_what_the_client_chooses_and_asks_for_certificates_as_it_was_told() {
     let (certificates, strangers) = (Certificates::new(), Certificates::new());
     let path = |name: &str| certificates.path(name);
-    let own = format!(
-        "--tls-cert {} --tls-key {}",
-        path("server.pem"),
-        path("server.key")
-    );
+    let [cert, key] = ["server.pem", "server.key"].map(path);
+    let own = format!("--tls-cert {cert} --tls-key {key}");
     let shown = |from: &Certificates| {
         let (cert, key) = (from.path("client.pem"), from.path("client.key"));
         format!("--cert {cert} --key {key}")
@@ -349,10 +340,8 @@ fn tls_speaks_what_the_client_chooses_and_asks_for_certificates_as_it_was_told()
         }
         let mut answer = Vec::new();
         let _ = service.ask("/", "").read_to_end(&mut answer);
-        assert!(
-            !answer.starts_with(b"HTTP"),
-            "a port for TLS answers nothing else"
-        );
+        // A port for TLS answers nothing else.
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     }
 }
 
@@ -392,12 +381,8 @@ fn bytes_and_datagrams_come_back() {
     let mut received = Vec::new();
     stream.read_to_end(&mut received).unwrap();
     writing.join().unwrap();
-    assert!(
-        received == sent,
-        "{} of {} bytes",
-        received.len(),
-        sent.len()
-    );
+    assert_eq!(received.len(), sent.len());
+    assert!(received == sent, "other bytes came back");
 
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -415,10 +400,7 @@ fn what_cannot_be_served_is_said_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap();
     let certificates = Certificates::new();
-    let (cert, key) = (
-        certificates.path("server.pem"),
-        certificates.path("client.key"),
-    );
+    let [cert, key] = ["server.pem", "client.key"].map(|name| certificates.path(name));
     for (line, code, expected) in [
         (format!("--tcp-echo {taken}"), 1, "is the port taken"),
         (format!("--tls-cert {cert}"), 64, "--tls-key"),

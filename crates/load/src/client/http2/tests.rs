@@ -93,15 +93,8 @@ fn feed(client: &mut Http2, bytes: &[u8]) -> Result<(Frames, Vec<Completion>), M
 
 fn start(client: &mut Http2, slot: usize) -> Frames {
     let mut out = Vec::new();
-    let (request, last) = (0, false);
-    client.start(
-        Start {
-            slot,
-            request,
-            last,
-        },
-        &mut out,
-    );
+    let start = Start { slot, ..START };
+    client.start(start, &mut out);
     frames(&out)
 }
 
@@ -123,6 +116,13 @@ fn last(stream: u32, block: &[u8]) -> Vec<u8> {
 fn data(stream: u32, content: &[u8]) -> Vec<u8> {
     one(kind::DATA, 0, stream, content)
 }
+
+/// The start of the first request.
+const START: Start = Start {
+    slot: 0,
+    request: 0,
+    last: false,
+};
 
 /// The static table's `:status: 200`.
 const OK: &[u8] = &[0x88];
