@@ -116,19 +116,11 @@ fn fix(error: &rustls::Error) -> &'static str {
 }
 
 /// Makes sessions with one server.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     alpn: &'static str,
-}
-
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Connector {
@@ -136,14 +128,12 @@ impl Connector {
     /// each is a handshake in full, so that a new connection always costs the same.
     pub fn new(options: &Options, host: &str, alpn: &'static str) -> Result<Connector, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
-        let builder = if options.insecure {
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        } else {
-            builder.with_root_certificates(trusted(options.cacert.as_deref())?)
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let any = Arc::new(AnyCertificate(provider));
+        let builder = match options.insecure {
+            true => builder.dangerous().with_custom_certificate_verifier(any),
+            false => builder.with_root_certificates(trusted(options.cacert.as_deref())?),
         };
         let mut config = match (&options.cert, &options.key) {
             (None, None) => builder.with_no_client_auth(),
@@ -151,9 +141,8 @@ impl Connector {
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
                 .map_err(|error| unfit("--cert", "--key", &error))?,
             _ => {
-                return Err(TlsError::Options(
-                    "--cert and --key are of use only together".to_owned(),
-                ));
+                let reason = "--cert and --key are of use only together";
+                return Err(TlsError::Options(reason.to_owned()));
             }
         };
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];

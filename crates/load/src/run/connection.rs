@@ -86,8 +86,9 @@ pub struct SetUp {
     pub handshake: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    #[default]
     Closed,
     Connecting,
     /// TCP is there since this instant, TLS is not.
@@ -96,7 +97,7 @@ enum Stage {
 }
 
 /// A connection, open or not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Connection {
     token: u64,
     /// Where it leads.
@@ -132,21 +133,9 @@ impl Connection {
         Connection {
             token,
             origin,
-            stage: Stage::Closed,
-            socket: None,
-            tls: None,
-            client: None,
-            plain: Vec::new(),
-            opened_at: 0,
-            out: Vec::new(),
-            written: 0,
             slots: vec![None; slots],
             free: (0..slots).map(|slot| (slot, 0)).collect(),
-            drained: 0,
-            advanced: 0,
-            unstarted: VecDeque::new(),
-            left: 0,
-            queue: VecDeque::new(),
+            ..Connection::default()
         }
     }
 

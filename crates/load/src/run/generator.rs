@@ -240,7 +240,10 @@ impl Generator {
             (0..self.connections.len()).for_each(|index| self.pump(index));
         }
         loop {
-            self.restart_failed();
+            // The requests that waited behind failed ones.
+            for index in std::mem::take(&mut self.restart) {
+                self.pump(index);
+            }
             self.start_what_is_due();
             let now = self.clock.now();
             if self.unconcluded == 0 {
@@ -301,9 +304,8 @@ impl Generator {
             let waiting = connection.queue.iter();
             unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
             let sent = connection.under_way();
-            unanswered += sent
-                .filter(|(_, sent)| measured(sent.timing.intended))
-                .count() as u64;
+            let sent = sent.filter(|(_, sent)| measured(sent.timing.intended));
+            unanswered += sent.count() as u64;
         }
         (self.record, unsent, unanswered)
     }
@@ -373,10 +375,8 @@ impl Generator {
     fn pump(&mut self, index: usize) {
         while self.connections[index].takes() && !self.connections[index].queue.is_empty() {
             let now = self.clock.now();
-            let refused = match self.connections[index].is_open() {
-                true => None,
-                false => self.open(index, now).err(),
-            };
+            let closed = !self.connections[index].is_open();
+            let refused = closed.then(|| self.open(index, now).err()).flatten();
             let connection = &mut self.connections[index];
             if let Some(due) = connection.queue.pop_front() {
                 connection.begin(due, now);
@@ -469,13 +469,6 @@ impl Generator {
             // A target that is gone must not be dialled without pause.
             let pause = if outcome.is_err() { TICK } else { 0 };
             self.again(index, now, self.think.max(pause));
-        }
-    }
-
-    /// Starts the requests that waited behind failed ones.
-    fn restart_failed(&mut self) {
-        for index in std::mem::take(&mut self.restart) {
-            self.pump(index);
         }
     }
 

@@ -99,8 +99,8 @@ impl Bisection {
 
     /// The highest rate that was met as often as was asked for.
     pub fn answer(&self) -> Option<f64> {
-        self.met
-            .filter(|_| self.confirmed >= self.bounds.confirmations)
+        let is_confirmed = self.confirmed >= self.bounds.confirmations;
+        self.met.filter(|_| is_confirmed)
     }
 
     /// The lowest rate above the answer that was not met, and by whose fault.
@@ -110,15 +110,13 @@ impl Bisection {
 
     /// Takes what came of the try that [`Bisection::next`] named.
     pub fn take(&mut self, verdict: Verdict) {
+        let repeats = self.purpose == Purpose::Repeat;
         // A single miss may be chance; two in a row are not taken for it.
-        if verdict != Verdict::Met && self.purpose != Purpose::Repeat {
+        if verdict != Verdict::Met && !repeats {
             (self.before, self.purpose) = (self.purpose, Purpose::Repeat);
             return;
         }
-        let purpose = match self.purpose {
-            Purpose::Repeat => self.before,
-            purpose => purpose,
-        };
+        let purpose = if repeats { self.before } else { self.purpose };
         match (verdict, purpose) {
             (Verdict::Met, Purpose::Confirm) => {
                 self.confirmed += 1;

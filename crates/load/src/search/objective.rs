@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::record::Kind;
-use crate::report::{Percentiles, Report, Summary, is_told};
+use crate::report::{Percentiles, Report, is_told};
 use crate::text;
 
 /// One limit, for example `p99<5ms`.
@@ -67,10 +67,8 @@ impl Objective {
             }
             Limit::Time { kind, point, ms }
         };
-        Ok(Objective {
-            text: text.trim().to_owned(),
-            limit,
-        })
+        let text = text.trim().to_owned();
+        Ok(Objective { text, limit })
     }
 
     /// Why a report misses it; `None` if it does not.
@@ -78,7 +76,14 @@ impl Objective {
         match self.limit {
             Limit::Time { kind, point, ms } => {
                 let times = &report.times[kind];
-                let value = at(times, point);
+                let value = match point {
+                    Point::Average => times.avg,
+                    Point::Max => times.max,
+                    // However few lie beyond: a search says so, but it must go on.
+                    Point::Quantile(quantile) => {
+                        times.percentiles.at(quantile).unwrap_or(times.max)
+                    }
+                };
                 (times.count == 0 || value >= ms).then(|| format!("{}: {value:.3} ms", self.text))
             }
             Limit::Failed(share) => {
@@ -104,18 +109,10 @@ impl Objective {
     }
 }
 
-fn at(times: &Summary, point: Point) -> f64 {
-    match point {
-        Point::Average => times.avg,
-        Point::Max => times.max,
-        // However few lie beyond: a search says so, but it must go on.
-        Point::Quantile(quantile) => times.percentiles.at(quantile).unwrap_or(times.max),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Summary;
     use proptest::prelude::*;
 
     fn report() -> Report {

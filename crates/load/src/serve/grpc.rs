@@ -176,14 +176,12 @@ impl Call<'_> {
             "ping_down" => Some(2),
             _ => None,
         };
-        match (method, status) {
-            (Method::Check, None) => return Ok(Err(NO_SUCH_SERVICE)),
-            (_, status) => {
-                let status = status.unwrap_or(3);
-                let health = HealthCheckResponse { status };
-                self.send(&health.encode_to_vec()).await?;
-            }
+        if method == Method::Check && status.is_none() {
+            return Ok(Err(NO_SUCH_SERVICE));
         }
+        let status = status.unwrap_or(3);
+        let health = HealthCheckResponse { status };
+        self.send(&health.encode_to_vec()).await?;
         if method == Method::Watch {
             // Nothing ever changes: the call lasts for as long as client and service want it to.
             unless_gone(self.exchange, self.link.stop.cancelled()).await?;
@@ -206,19 +204,16 @@ impl Call<'_> {
         let [kind, accepts] = head_fields();
         let fields = [kind, accepts, gzip];
         let count = if self.gzip { 3 } else { 2 };
-        self.exchange
-            .reply(Status::OK, &fields[..count], Length::Delimited)
+        let fields = &fields[..count];
+        self.exchange.reply(Status::OK, fields, Length::Delimited)
     }
 }
 
 /// Ends a call that was not begun: head and trailers in one.
 fn refuse(exchange: &Exchange, End(status, message): &End) -> Result<(), Error> {
     let [kind, accepts] = head_fields();
-    let status = (
-        FieldName::from(Known::GrpcStatus),
-        FieldValue::new(status.to_string()).expect("digits are visible"),
-    );
-    let fields = [kind, accepts, status, field(Known::GrpcMessage, message)];
+    let status = field(Known::GrpcStatus, status.to_string());
+    let fields = [kind, accepts, status, field(Known::GrpcMessage, *message)];
     exchange.reply(Status::OK, &fields, Length::None)
 }
 
@@ -230,7 +225,7 @@ fn head_fields() -> [(FieldName, FieldValue); 2] {
     ]
 }
 
-fn field(name: Known, value: &'static str) -> (FieldName, FieldValue) {
+fn field(name: Known, value: impl Into<Bytes>) -> (FieldName, FieldValue) {
     let value = FieldValue::new(value).expect("our texts are visible");
     (name.into(), value)
 }

@@ -210,7 +210,7 @@ impl Link {
             if self.stop.is_cancelled() {
                 yield_now().await;
             }
-            self.session.facts.nodelay.set(params.nodelay);
+            self.session.facts.delays.set(!params.nodelay);
             writes = params.writes;
         }
         let date = world.date.borrow_mut().now();

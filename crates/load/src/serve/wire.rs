@@ -16,7 +16,7 @@ use tokio_util::either::Either;
 const FIRST: usize = 1024;
 
 /// Facts of a byte stream, which its owner reads and sets while a protocol holds the stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     /// The peer has sent its last byte, or the connection broke.
     pub ended: Cell<bool>,
@@ -24,22 +24,10 @@ pub struct Facts {
     pub broken: Cell<bool>,
     /// A byte has moved in either direction since the owner looked.
     pub moved: Cell<bool>,
-    /// TCP_NODELAY as the next write needs it.
-    pub nodelay: Cell<bool>,
+    /// The next write goes without TCP_NODELAY.
+    pub delays: Cell<bool>,
     /// Answers that wait for their delay.
     pub delayed: Cell<u32>,
-}
-
-impl Default for Facts {
-    fn default() -> Facts {
-        Facts {
-            ended: Cell::new(false),
-            broken: Cell::new(false),
-            moved: Cell::new(false),
-            nodelay: Cell::new(true),
-            delayed: Cell::new(0),
-        }
-    }
 }
 
 /// A stream over TCP: clear text, or TLS behind its handshake.
@@ -92,7 +80,7 @@ impl Wire {
     }
 
     fn prepare_write(&mut self) {
-        let nodelay = self.facts.nodelay.get();
+        let nodelay = !self.facts.delays.get();
         if nodelay != self.nodelay && self.socket().set_nodelay(nodelay).is_ok() {
             self.nodelay = nodelay;
         }
