@@ -49,7 +49,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
     type Output = Result<(), ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.driver.turn(cx, |_| {});
+        self.driver.turn(cx, |_, _| {});
         self.driver.poll_end(cx)
     }
 }
@@ -174,24 +174,19 @@ impl Exchange {
     /// # Errors
     /// The exchange failed.
     pub fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<Result<FramedResponse, Error>> {
-        let came = {
-            let mut core = self.shared.borrow();
-            let ended = core.ended().cloned();
-            match core.streams.get_mut(&self.stream.key) {
-                None => Some(Err(ended.map_or(Error::Over, Error::from))),
-                Some(entry) => {
-                    let head = entry.informational.pop_front();
-                    match (head.or_else(|| entry.answer.take()), &entry.broken, ended) {
-                        (Some(head), _, _) => Some(Ok(head)),
-                        (None, Some(error), _) => Some(Err((**error).clone())),
-                        (None, None, Some(error)) => Some(Err(error.into())),
-                        (None, None, None) => None,
-                    }
-                }
+        let failure = {
+            let core = &mut *self.shared.borrow();
+            let head = core.streams.get_mut(self.stream.key).and_then(|entry| {
+                let head = entry.informational.pop_front();
+                head.or_else(|| entry.answer.take())
+            });
+            match head {
+                Some(head) => return Poll::Ready(Ok(head)),
+                None => core.failure(self.stream.key),
             }
         };
-        match came {
-            Some(came) => Poll::Ready(came),
+        match failure {
+            Some(error) => Poll::Ready(Err(error)),
             None => {
                 self.shared
                     .wait(self.stream.key, cx, |entry| &mut entry.reader);

@@ -1,7 +1,6 @@
 //! State of one connection, which its driver and its exchanges share: the codec, and the content and wakers of each exchange.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Instant;
@@ -12,10 +11,10 @@ use lateen_h2::{Moment, StreamId};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Trailers};
 
 use crate::config::Config;
+use crate::entries::Entries;
 use crate::error::{ConnectionError, Error};
 use crate::inbox::Inbox;
 use crate::shared::{Driven, DriverWaker};
-use crate::spread::Spread;
 
 /// The state of a connection; clones share it.
 pub(crate) type Shared = crate::shared::Shared<Core>;
@@ -39,7 +38,7 @@ pub(crate) enum Codec {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) codec: Codec,
-    pub(crate) streams: HashMap<Key, Entry, BuildHasherDefault<Spread>>,
+    pub(crate) streams: Entries,
     /// Requests, to a server, that were not taken yet.
     pub(crate) incoming: VecDeque<(Key, FramedRequest)>,
     /// The statuses with which requests were answered that no exchange could take.
@@ -105,7 +104,7 @@ impl Shared {
     pub(crate) fn new(codec: Codec, config: Rc<Config>) -> Self {
         Shared::of(Core {
             codec,
-            streams: HashMap::default(),
+            streams: Entries::default(),
             incoming: VecDeque::new(),
             refused: VecDeque::new(),
             input: Bytes::new(),
@@ -129,7 +128,7 @@ impl Shared {
                 return None;
             }
             core.ended = Some(error);
-            let entries = core.streams.values_mut();
+            let entries = core.streams.iter_mut();
             let wakers = entries.flat_map(|entry| [entry.reader.take(), entry.writer.take()]);
             Some(wakers.flatten().collect())
         });
@@ -142,10 +141,11 @@ impl Shared {
         cx: &Context<'_>,
         place: impl FnOnce(&mut Entry) -> &mut Option<Waker>,
     ) {
-        self.register(cx, |core| core.streams.get_mut(&key).map(place));
+        self.register(cx, |core| core.streams.get_mut(key).map(place));
     }
 
     /// Wakes the exchanges that waited for room and have it. True if some may still wait when these have run.
+    #[inline(never)]
     pub(crate) fn announce_room(&self) -> bool {
         let most = match &self.borrow().codec {
             Codec::Http2(http2) => http2.worth_telling(),
@@ -156,7 +156,7 @@ impl Shared {
                 Codec::Http2(http2) => http2.next_with_room().map(StreamId::get),
                 _ => (core.room(core.open) > 0).then_some(core.open),
             }?;
-            let entry = core.streams.get_mut(&key);
+            let entry = core.streams.get_mut(key);
             Some(entry.and_then(|entry| entry.writer.take()))
         });
         match &self.borrow().codec {
@@ -174,8 +174,8 @@ impl Shared {
 
     /// Drops an exchange. An incomplete one is reset; HTTP/1 loses its connection with it.
     pub(crate) fn let_go(&self, key: Key) {
-        let entry = self.act(|core| core.let_go(key));
-        drop(entry);
+        let wakes = self.act(|core| core.let_go(key));
+        drop(wakes);
     }
 }
 
@@ -190,6 +190,22 @@ impl Core {
     /// The error that ended the connection.
     pub(crate) fn ended(&self) -> Option<&ConnectionError> {
         self.ended.as_ref()
+    }
+
+    /// The failure of an exchange, or that of its connection; [`Error::Over`] if it is no longer here.
+    pub(crate) fn failure(&self, key: Key) -> Option<Error> {
+        match (self.streams.get(key), &self.ended) {
+            (
+                Some(Entry {
+                    broken: Some(error),
+                    ..
+                }),
+                _,
+            ) => Some((**error).clone()),
+            (_, Some(error)) => Some(error.clone().into()),
+            (Some(_), None) => None,
+            (None, None) => Some(Error::Over),
+        }
     }
 
     /// Time as HTTP/2 counts it.
@@ -209,6 +225,16 @@ impl Core {
         match &mut self.codec {
             Codec::Http2(http2) => http2.has_output(),
             _ => self.queued() > 0,
+        }
+    }
+
+    /// True if exchanges may have room that they have not heard of, or the peer may be read again, although nothing is
+    /// written. HTTP/1 gets room by writing alone.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        match &self.codec {
+            Codec::Http2(http2) => self.is_paused || http2.worth_telling() > 0,
+            _ => false,
         }
     }
 
@@ -250,7 +276,7 @@ impl Core {
             Codec::Client1(http1) => http1.is_done() && http1.queued() == 0,
             Codec::Http2(http2) => http2.is_done(),
             Codec::Tunnel(tunnel) => {
-                let heard = self.streams.get(&self.open).is_none_or(|entry| entry.heard);
+                let heard = self.streams.get(self.open).is_none_or(|entry| entry.heard);
                 heard && self.is_finished && tunnel.queued() == 0
             }
             Codec::Moving => true,
@@ -281,16 +307,16 @@ impl Core {
 
     /// Gives memory back that an idle connection does not need.
     pub(crate) fn rest(&mut self) {
-        if self.streams.is_empty() {
-            self.streams = HashMap::default();
-        }
+        self.streams.rest();
         if let Codec::Http2(http2) = &mut self.codec {
             http2.rest();
         }
     }
 
-    fn let_go(&mut self, key: Key) -> Option<Entry> {
-        let entry = self.streams.remove(&key)?;
+    fn let_go(&mut self, key: Key) -> Wakes {
+        let Some(entry) = self.streams.get_mut(key) else {
+            return [None, None];
+        };
         match &mut self.codec {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
@@ -304,6 +330,6 @@ impl Core {
             Codec::Client1(_) => self.is_abandoned |= !entry.sent || !entry.heard,
             Codec::Tunnel(_) | Codec::Moving => self.is_abandoned |= !entry.sent,
         }
-        Some(entry)
+        self.streams.remove(key)
     }
 }

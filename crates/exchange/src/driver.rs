@@ -54,13 +54,13 @@ impl<IO> Driver<IO> {
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     /// Reads, hands out and writes; `hear` gets what concerns more than its exchange.
-    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(News)) {
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(&Shared, News)) {
         self.shared.driven_by(cx);
         if self.failed.is_none() {
-            let farewell = &mut self.farewell;
-            let read = wire::receive(&mut self.transport, cx, &self.shared, |news| match news {
+            let (farewell, shared) = (&mut self.farewell, &self.shared);
+            let read = wire::receive(&mut self.transport, cx, shared, |news| match news {
                 News::GoAway(code) => *farewell = Some(code),
-                news => hear(news),
+                news => hear(shared, news),
             });
             if let Err(error) = read {
                 self.fail(error);

@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use lateen_h2::FieldPlace;
 use lateen_http::{
     Asked, FramedRequest, FramedResponse, Limits, RawRequest, RawResponse, RawTrailers, Refusal,
     Status, Trailers, Version,
 };
+
+use crate::names::{Name, of_number};
 
 /// The place of `part` within `whole`, of which it is a slice.
 #[inline]
@@ -79,8 +82,12 @@ pub(crate) fn http2_request(
     limits: Limits,
 ) -> Result<FramedRequest, Refusal> {
     let mut raw = RawRequest::http2(copied(fields), end, limits)?;
-    for (name, value) in fields.places() {
-        raw.field(name, value)?;
+    for FieldPlace { known, name, value } in fields.places() {
+        match of_number(known) {
+            Name::Field(known) => raw.numbered(known, value)?,
+            Name::Pseudo(field) => raw.pseudo(field, value)?,
+            Name::Text => raw.field(name, value)?,
+        }
     }
     raw.frame()
 }
@@ -93,8 +100,12 @@ pub(crate) fn http2_response(
     limits: Limits,
 ) -> Result<FramedResponse, Refusal> {
     let mut raw = RawResponse::http2(copied(fields), end, limits)?;
-    for (name, value) in fields.places() {
-        raw.field(name, value)?;
+    for FieldPlace { known, name, value } in fields.places() {
+        match of_number(known) {
+            Name::Field(known) => raw.numbered(known, value)?,
+            Name::Pseudo(field) => raw.pseudo(field, value)?,
+            Name::Text => raw.field(name, value)?,
+        }
     }
     raw.frame(asked)
 }
@@ -105,8 +116,8 @@ pub(crate) fn http2_trailers(
     limits: Limits,
 ) -> Result<Trailers, Refusal> {
     let mut raw = RawTrailers::new(copied(fields), Version::Http2, limits)?;
-    for (name, value) in fields.places() {
-        raw.field(name, value)?;
+    for place in fields.places() {
+        raw.field(place.name, place.value)?;
     }
     Ok(raw.canonical())
 }

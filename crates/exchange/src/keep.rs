@@ -1,23 +1,22 @@
 //! Places of outgoing fields in the peer's header table (RFC 7541 §7.1.3).
 
-use lateen_h2::{Field, Known};
+use lateen_h2::{Field, Keep, Known};
 
 /// A field of this name, with its place.
 #[inline]
 pub(crate) fn named<'a>(name: &'a [u8], value: &'a [u8]) -> Field<'a> {
     match Known::of(name) {
-        Some(known) => placed(known, value),
+        Some(known) => Field::known(known, value).with_keep(keep(known)),
         None => Field::unnumbered(name, value),
     }
 }
 
-/// A field with its place: those that come again on a connection are kept, secrets never.
+/// The place of a name's fields: those that come again on a connection are kept, secrets never.
 #[inline]
-pub(crate) fn placed<'a>(known: Known, value: &'a [u8]) -> Field<'a> {
-    let field = Field::known(known, value);
+pub(crate) const fn keep(known: Known) -> Keep {
     match known {
         Known::Authorization | Known::Cookie | Known::SetCookie | Known::ProxyAuthorization => {
-            field.secret()
+            Keep::Never
         }
         Known::Authority
         | Known::Accept
@@ -30,7 +29,7 @@ pub(crate) fn placed<'a>(known: Known, value: &'a [u8]) -> Field<'a> {
         | Known::Te
         | Known::UserAgent
         | Known::Vary
-        | Known::XForwardedProto => field.kept(),
-        _ => field,
+        | Known::XForwardedProto => Keep::Yes,
+        _ => Keep::No,
     }
 }

@@ -95,10 +95,8 @@ impl Lines {
     }
 
     /// The fields for HTTP/2. Names are in lower case.
-    pub(crate) fn http2(&self) -> Vec<lateen_h2::Field<'_>> {
-        let mut fields = Vec::with_capacity(self.spans.len());
-        fields.extend(self.iter().map(|(name, value)| named(name, value)));
-        fields
+    pub(crate) fn http2(&self) -> impl Iterator<Item = lateen_h2::Field<'_>> {
+        self.iter().map(|(name, value)| named(name, value))
     }
 }
 

@@ -56,7 +56,7 @@ impl Core {
         if let Codec::Http2(_) = self.codec {
             return false;
         }
-        let open = self.streams.get(&self.open);
+        let open = self.streams.get(self.open);
         open.is_some_and(|entry| entry.held >= self.config.receive_buffer)
     }
 
@@ -66,6 +66,12 @@ impl Core {
             self.is_ahead = !http1.wants_input();
         }
         self.input = input;
+    }
+
+    /// True if HTTP/1 input is at hand, which may have events.
+    #[inline]
+    pub(crate) fn has_input(&self) -> bool {
+        !self.input.is_empty()
     }
 
     /// The next event of HTTP/1 input that is at hand.
@@ -143,9 +149,9 @@ impl Core {
                 match inbound::http1_request(&head, self.config.limits) {
                     Ok(request) => {
                         self.open = self.open.wrapping_add(1);
-                        let mut entry = Entry::of_request(&request, end);
+                        let entry = self.streams.insert(self.open);
+                        entry.begin_request(&request, end);
                         entry.expects = http1.awaits_continue();
-                        self.streams.insert(self.open, entry);
                         self.incoming.push_back((self.open, request));
                         QUIET
                     }
@@ -181,7 +187,7 @@ impl Core {
 
     fn answer1(&mut self, head: &lateen_h1::Response, end: bool) -> (News, Wakes) {
         let limits = self.config.limits;
-        let Some(entry) = self.streams.get_mut(&self.open) else {
+        let Some(entry) = self.streams.get_mut(self.open) else {
             return QUIET;
         };
         let asked = entry.asked.unwrap_or(Asked::Ordinary);
@@ -195,7 +201,7 @@ impl Core {
     }
 
     fn data1(&mut self, bytes: &Bytes, end: bool) -> (News, Wakes) {
-        let Some(entry) = self.streams.get_mut(&self.open) else {
+        let Some(entry) = self.streams.get_mut(self.open) else {
             return QUIET;
         };
         entry.take_data(bytes, bytes, end);
@@ -204,7 +210,7 @@ impl Core {
 
     fn trailers1(&mut self, trailers: &lateen_h1::Trailers) -> (News, Wakes) {
         let limits = self.config.limits;
-        let Some(entry) = self.streams.get_mut(&self.open) else {
+        let Some(entry) = self.streams.get_mut(self.open) else {
             return QUIET;
         };
         entry.heard = true;
@@ -230,7 +236,7 @@ impl Core {
             return QUIET;
         };
         match event {
-            Event::Data { stream, bytes, end } => match self.streams.get_mut(&stream.get()) {
+            Event::Data { stream, bytes, end } => match self.streams.get_mut(stream.get()) {
                 Some(entry) => {
                     entry.take_data(buffer, bytes, end);
                     (News::None, [entry.reader.take(), None])
@@ -243,12 +249,14 @@ impl Core {
             Event::Request { stream, end, .. } => {
                 match inbound::http2_request(http2.fields(), end, limits) {
                     Ok(request) => {
-                        let mut entry = Entry::of_request(&request, end);
+                        let entry = self.streams.insert(stream.get());
+                        entry.begin_request(&request, end);
                         entry.id = Some(stream);
-                        let expects = http2.fields().find(Known::Expect);
                         entry.expects = !end
-                            && expects.is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
-                        self.streams.insert(stream.get(), entry);
+                            && http2
+                                .fields()
+                                .find(Known::Expect)
+                                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
                         self.incoming.push_back((stream.get(), request));
                         QUIET
                     }
@@ -256,7 +264,7 @@ impl Core {
                 }
             }
             Event::TooLarge { stream, .. } => self.refuse2(stream, Status::HEADER_FIELDS_TOO_LARGE),
-            Event::Response { stream, end, .. } => match self.streams.get_mut(&stream.get()) {
+            Event::Response { stream, end, .. } => match self.streams.get_mut(stream.get()) {
                 Some(entry) => {
                     let asked = entry.asked.unwrap_or(Asked::Ordinary);
                     let head = inbound::http2_response(http2.fields(), end, asked, limits);
@@ -265,7 +273,7 @@ impl Core {
                 }
                 None => QUIET,
             },
-            Event::Informational { stream, .. } => match self.streams.get_mut(&stream.get()) {
+            Event::Informational { stream, .. } => match self.streams.get_mut(stream.get()) {
                 Some(entry) => {
                     let asked = entry.asked.unwrap_or(Asked::Ordinary);
                     let head = inbound::http2_response(http2.fields(), false, asked, limits);
@@ -273,7 +281,7 @@ impl Core {
                 }
                 None => QUIET,
             },
-            Event::Trailers { stream } => match self.streams.get_mut(&stream.get()) {
+            Event::Trailers { stream } => match self.streams.get_mut(stream.get()) {
                 Some(entry) => {
                     entry.heard = true;
                     let trailers = inbound::http2_trailers(http2.fields(), limits);
@@ -311,7 +319,7 @@ impl Core {
 
     fn break_off(&mut self, stream: StreamId, error: Error) -> (News, Wakes) {
         let key = stream.get();
-        let wakes = self.streams.get_mut(&key).map_or([None, None], |entry| {
+        let wakes = self.streams.get_mut(key).map_or([None, None], |entry| {
             entry.broken = Some(Box::new(error));
             [entry.reader.take(), entry.writer.take()]
         });
@@ -320,17 +328,13 @@ impl Core {
 }
 
 impl Entry {
-    fn of_request(request: &FramedRequest, end: bool) -> Entry {
-        let asked = match request.method() {
+    fn begin_request(&mut self, request: &FramedRequest, end: bool) {
+        self.heard = end;
+        self.asked = Some(match request.method() {
             method if *method == Method::HEAD => Asked::Head,
             method if *method == Method::CONNECT => Asked::Connect,
             _ => Asked::Ordinary,
-        };
-        Entry {
-            heard: end,
-            asked: Some(asked),
-            ..Entry::default()
-        }
+        });
     }
 
     /// Takes content, a part of `buffer`.

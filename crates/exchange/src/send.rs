@@ -73,7 +73,7 @@ impl Core {
         if let Some(error) = self.ended() {
             return Err(error.clone().into());
         }
-        let entry = self.streams.get_mut(&key).ok_or(Error::Over)?;
+        let entry = self.streams.get_mut(key).ok_or(Error::Over)?;
         match &entry.broken {
             Some(error) => Err((**error).clone()),
             None => Ok(entry),
@@ -92,10 +92,7 @@ impl Core {
         }
         let is_tunnel = start.asked == Asked::Connect || start.asked == Asked::Upgrade;
         let mut content = Content::of(start.length);
-        let mut entry = Entry {
-            asked: Some(start.asked),
-            ..Entry::default()
-        };
+        let mut stream = None;
         let key = match &mut self.codec {
             Codec::Client1(http1) => {
                 if !http1.is_idle() {
@@ -113,9 +110,8 @@ impl Core {
                     content = Content::Open;
                 }
                 let end = content == Content::None;
-                let mut names = Vec::new();
                 let id = http2
-                    .request(None, &fields.http2(&mut names), end)
+                    .request_with(None, end, |writer| fields.http2(writer))
                     .map_err(|error| match error {
                         RequestError::Closing => Error::NotTaken("it is closing"),
                         RequestError::TooMany => Error::NotTaken("as many are open as it allows"),
@@ -127,13 +123,15 @@ impl Core {
                             Error::NotTaken("the peer accepts no extended CONNECT")
                         }
                     })?;
-                entry.id = Some(id);
+                stream = Some(id);
                 id.get()
             }
             _ => return Err(Error::Over),
         };
+        let entry = self.streams.insert(key);
+        entry.id = stream;
+        entry.asked = Some(start.asked);
         entry.begin(content);
-        self.streams.insert(key, entry);
         Ok(key)
     }
 
@@ -169,14 +167,13 @@ impl Core {
             }
             (Codec::Http2(http2), Some(id)) => {
                 let end = content == Content::None;
-                let mut names = Vec::new();
                 http2
-                    .respond(id, None, &fields.http2(&mut names), end)
+                    .respond_with(id, None, end, |writer| fields.http2(writer))
                     .map_err(|_| Error::Over)?;
             }
             _ => return Err(Error::Over),
         }
-        if let Some(entry) = self.streams.get_mut(&key) {
+        if let Some(entry) = self.streams.get_mut(key) {
             entry.begin(content);
             entry.is_tunnel = opens_tunnel;
             entry.expects = false;
@@ -202,7 +199,7 @@ impl Core {
             codec => codec,
         };
         if let Codec::Tunnel(_) = self.codec
-            && let Some(entry) = self.streams.get_mut(&self.open)
+            && let Some(entry) = self.streams.get_mut(self.open)
         {
             // Both directions are those of the tunnel now.
             (entry.sent, entry.heard, entry.left) = (false, false, None);
@@ -219,11 +216,14 @@ impl Core {
         let id = entry.id;
         match (&mut self.codec, id) {
             (Codec::Server1(http1), _) => http1.inform(status, lines.http1()?)?,
-            (Codec::Http2(http2), Some(id)) => match http2.inform(id, status, &lines.http2()) {
-                Ok(()) | Err(InformError::Unread) => {}
-                Err(InformError::Status) => return Err(WriteError::Status.into()),
-                Err(InformError::Gone) => return Err(Error::Over),
-            },
+            (Codec::Http2(http2), Some(id)) => {
+                let fields: Vec<_> = lines.http2().collect();
+                match http2.inform(id, status, &fields) {
+                    Ok(()) | Err(InformError::Unread) => {}
+                    Err(InformError::Status) => return Err(WriteError::Status.into()),
+                    Err(InformError::Gone) => return Err(Error::Over),
+                }
+            }
             _ => return Err(Error::Over),
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Core {
     pub(crate) fn room(&mut self, key: Key) -> usize {
         match &mut self.codec {
             Codec::Http2(http2) => {
-                let id = self.streams.get(&key).and_then(|entry| entry.id);
+                let id = self.streams.get(key).and_then(|entry| entry.id);
                 id.map_or(0, |id| http2.room(id))
             }
             // HTTP/1 keeps payloads by reference, so one piece may exceed the buffer.
@@ -269,7 +269,7 @@ impl Core {
             (Codec::Tunnel(tunnel), _) => tunnel.send(piece),
             _ => return Err(Error::Over),
         }
-        if let Some(entry) = self.streams.get_mut(&key)
+        if let Some(entry) = self.streams.get_mut(key)
             && let Some(left) = &mut entry.left
         {
             *left -= room as u64;
@@ -294,7 +294,8 @@ impl Core {
         let id = entry.id;
         match (&mut self.codec, id, trailers) {
             (Codec::Http2(http2), Some(id), Some(lines)) => {
-                let sent = http2.trailers(id, &lines.http2());
+                let fields: Vec<_> = lines.http2().collect();
+                let sent = http2.trailers(id, &fields);
                 sent.map_err(|_| Error::Over)?;
             }
             (Codec::Http2(http2), Some(id), None) => {
@@ -311,7 +312,7 @@ impl Core {
             (Codec::Tunnel(_), _, _) => self.is_finished = true,
             _ => return Err(Error::Over),
         }
-        if let Some(entry) = self.streams.get_mut(&key) {
+        if let Some(entry) = self.streams.get_mut(key) {
             entry.sent = true;
         }
         Ok(())
@@ -322,7 +323,7 @@ impl Core {
         if self.ended().is_some() {
             return;
         }
-        let Some(entry) = self.streams.get_mut(&key) else {
+        let Some(entry) = self.streams.get_mut(key) else {
             return;
         };
         if entry.sent && entry.heard {

@@ -59,8 +59,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         let mut next = self.driver.shared.borrow().incoming.pop_front();
         // No more input is read while requests wait.
         if next.is_none() {
-            let shared = self.driver.shared.clone();
-            self.driver.turn(cx, |news| {
+            self.driver.turn(cx, |shared, news| {
                 if let News::Over(key) = news
                     && shared.is_waiting(key)
                 {
@@ -241,7 +240,7 @@ impl Exchange {
 /// True if the answer of an exchange has opened a tunnel.
 pub(crate) fn is_tunnel(shared: &Shared, key: Key) -> bool {
     let core = shared.borrow();
-    let entry = core.streams.get(&key);
+    let entry = core.streams.get(key);
     entry.is_some_and(|entry| entry.is_tunnel)
         && matches!(core.codec, Codec::Tunnel(_) | Codec::Http2(_))
 }

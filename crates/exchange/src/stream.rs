@@ -38,10 +38,9 @@ impl Stream {
         }
         let came = {
             let core = &mut *self.shared.borrow();
-            let ended = core.ended().cloned();
             let is_paused = core.is_paused;
-            match core.streams.get_mut(&self.key) {
-                None => Came::Failed(ended.map_or(Error::Over, Error::from)),
+            match core.streams.get_mut(self.key) {
+                None => Came::Failed(core.failure(self.key).unwrap_or(Error::Over)),
                 Some(entry) => match entry.inbox.pop() {
                     Some(bytes) => {
                         entry.held -= bytes.len();
@@ -53,13 +52,13 @@ impl Stream {
                         Came::Data(bytes, wakes)
                     }
                     None if entry.heard => Came::End,
-                    None => match (&entry.broken, ended) {
-                        (Some(error), _) => Came::Failed((**error).clone()),
-                        (None, Some(error)) => Came::Failed(error.into()),
-                        (None, None) => Came::Nothing {
-                            expects: entry.expects,
-                        },
-                    },
+                    None => {
+                        let expects = entry.expects;
+                        match core.failure(self.key) {
+                            Some(error) => Came::Failed(error),
+                            None => Came::Nothing { expects },
+                        }
+                    }
                 },
             }
         };
@@ -95,7 +94,7 @@ impl Stream {
     /// The peer's trailers, once its content has ended. They are given out once.
     pub fn trailers(&self) -> Option<Trailers> {
         let mut core = self.shared.borrow();
-        let entry = core.streams.get_mut(&self.key)?;
+        let entry = core.streams.get_mut(self.key)?;
         entry.trailers.take().map(|trailers| *trailers)
     }
 
@@ -177,22 +176,12 @@ impl Stream {
     /// Bytes that came and were not read yet.
     pub fn held(&self) -> usize {
         let core = self.shared.borrow();
-        core.streams.get(&self.key).map_or(0, |entry| entry.held)
+        core.streams.get(self.key).map_or(0, |entry| entry.held)
     }
 
     /// Ready when the peer has given the exchange up, or the connection has ended.
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        let gone = {
-            let core = self.shared.borrow();
-            let ended = core.ended().cloned();
-            match core.streams.get(&self.key) {
-                Some(entry) => match &entry.broken {
-                    Some(error) => Some((**error).clone()),
-                    None => ended.map(Error::from),
-                },
-                None => Some(ended.map_or(Error::Over, Error::from)),
-            }
-        };
+        let gone = self.shared.borrow().failure(self.key);
         match gone {
             Some(error) => Poll::Ready(error),
             None => {

@@ -29,7 +29,9 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
     shared: &Shared,
     mut hear: impl FnMut(News),
 ) -> Result<(), ConnectionError> {
-    hand_out1(shared, &mut hear)?;
+    if shared.borrow().has_input() {
+        hand_out1(shared, &mut hear)?;
+    }
     for _ in 0..READS {
         if transport.is_over() || !wants_read(&mut shared.borrow()) {
             return Ok(());
@@ -119,6 +121,12 @@ pub(crate) fn send<IO: AsyncWrite + Unpin>(
 ) {
     if transport.failure().is_some() {
         return shared.borrow().advance(usize::MAX);
+    }
+    {
+        let core = &mut *shared.borrow();
+        if !core.has_output() && !transport.is_dirty() && !core.has_news() {
+            return core.driver().set_stuck(false);
+        }
     }
     let mut has_written = false;
     for turn in 0.. {

@@ -39,6 +39,6 @@ pub use config::{Config, FLOOR, SharedConfig};
 pub use connection::Connection;
 pub use error::{Cause, ConnectionError, Gone, InformError, RequestError, StreamError, StreamId};
 pub use event::Event;
-pub use hpack::{Field, FieldLine, Fields, Keep, Known, Prebuilt};
+pub use hpack::{BlockWriter, Field, FieldLine, FieldPlace, Fields, Keep, Known, Prebuilt};
 pub use moment::Moment;
 pub use recv_flow::Credit;

@@ -53,15 +53,25 @@ impl Output {
         self.replies
     }
 
-    /// Adds what `write` appends to the buffer, as an answer if it is one.
-    pub(crate) fn small_with(&mut self, is_reply: bool, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds what `write` appends to the buffer, as an answer if it is one; or nothing, if it fails.
+    #[inline]
+    pub(crate) fn small_with<T, E>(
+        &mut self,
+        is_reply: bool,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let before = self.small.len();
-        write(&mut self.small);
+        let written = write(&mut self.small);
+        if written.is_err() {
+            self.small.truncate(before);
+            return written;
+        }
         let bytes = self.small.len() - before;
         self.added(bytes);
         if is_reply {
             self.replies += bytes;
         }
+        written
     }
 
     #[inline]

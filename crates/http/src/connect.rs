@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::authority::Authority;
 use crate::fields::{Field, Fields, Line};
 use crate::known::Known;
-use crate::raw::Version;
+use crate::raw::{PseudoField, Version};
 
 /// A CONNECT for a tunnel to an authority. It has neither a path nor content.
 #[derive(Debug, Clone)]
@@ -44,8 +44,11 @@ impl ConnectHead {
 
     /// The same. `names` holds names that are put in lower case, for as long as the fields are used.
     pub fn http2_with<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
-        emit(Field::pseudo(":method", b"CONNECT"));
-        emit(Field::pseudo(":authority", self.authority.as_bytes()));
+        emit(Field::of_pseudo(PseudoField::Method, b"CONNECT"));
+        emit(Field::of_pseudo(
+            PseudoField::Authority,
+            self.authority.as_bytes(),
+        ));
         self.fields.lower(names, emit);
     }
 

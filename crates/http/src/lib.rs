@@ -40,7 +40,7 @@ pub use line::FieldLine;
 pub use method::Method;
 pub use name::FieldName;
 pub use path::{Parameters, Path, PathLevel, PathRules};
-pub use raw::{Limits, RawRequest, RawResponse, RawTrailers, Version};
+pub use raw::{Limits, PseudoField, RawRequest, RawResponse, RawTrailers, Version};
 pub use refusal::{Cause, Refusal};
 pub use request::{RequestHead, Upgrade};
 pub use response::{ResponseHead, can_have_trailers};

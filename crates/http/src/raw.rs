@@ -70,6 +70,37 @@ pub(crate) struct Pseudo {
     pub(crate) status: Span,
 }
 
+/// A pseudo-header field of HTTP/2 (RFC 9113 §8.3, RFC 8441 §4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PseudoField {
+    /// `:method`
+    Method,
+    /// `:scheme`
+    Scheme,
+    /// `:authority`
+    Authority,
+    /// `:path`
+    Path,
+    /// `:protocol`
+    Protocol,
+    /// `:status`
+    Status,
+}
+
+impl PseudoField {
+    /// The name with its colon.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            PseudoField::Method => ":method",
+            PseudoField::Scheme => ":scheme",
+            PseudoField::Authority => ":authority",
+            PseudoField::Path => ":path",
+            PseudoField::Protocol => ":protocol",
+            PseudoField::Status => ":status",
+        }
+    }
+}
+
 /// A head that is being filled with fields.
 #[derive(Debug, Clone)]
 pub(crate) struct Raw {
@@ -78,6 +109,8 @@ pub(crate) struct Raw {
     pub(crate) version: Version,
     /// The message ends with its head.
     pub(crate) ends: bool,
+    /// No byte of an HTTP/2 head is a control character, so no value has one. One search costs less than one for each value.
+    is_clean: bool,
     limits: Limits,
 }
 
@@ -88,6 +121,7 @@ impl Raw {
             return Err(Cause::TooLarge { limit });
         }
         Ok(Raw {
+            is_clean: version == Version::Http2 && !scan::contains(&bytes, scan::is_control),
             fields: Fields::new(bytes, 24),
             pseudo: Pseudo::default(),
             version,
@@ -106,21 +140,23 @@ impl Raw {
         else {
             return Err(Cause::Span);
         };
-        let has_blank = matches!(content, [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
+        let has_blank = has_blank(content);
         if self.version == Version::Http2 {
-            let known = Known::of_lower(text);
-            if !scan::is_value(content) {
-                return Err(known.map_or(Cause::Value, Cause::KnownValue));
-            }
             if text.first() == Some(&b':') {
-                return self.pseudo_field(name, value);
+                return self.named_pseudo(name, value);
             }
-            judge_http2(text, known, content)?;
-            if has_blank {
-                return Err(Cause::ValueSpace);
-            }
-            self.check_count(1)?;
-            return self.fields.arrive(name, value, known);
+            let Some(known) = Known::of_lower(text) else {
+                if !self.is_clean && !scan::is_value(content) {
+                    return Err(Cause::Value);
+                }
+                judge_http2_name(text)?;
+                if has_blank {
+                    return Err(Cause::ValueSpace);
+                }
+                self.check_count(1)?;
+                return self.fields.arrive(name, value, None);
+            };
+            return self.numbered(known, value);
         }
         let known = Known::of(text);
         if !scan::is_value(content) {
@@ -162,26 +198,64 @@ impl Raw {
             .try_for_each(|line| self.fields.arrive(line.name(), line.value(), line.known()))
     }
 
-    /// Takes a pseudo-header field (RFC 9113 §8.3).
-    fn pseudo_field(&mut self, name: Range<usize>, value: Range<usize>) -> Result<(), Cause> {
+    /// Takes a field of HTTP/2 by the number of its name. The list makes its name from the number, whatever the bytes hold.
+    #[inline]
+    fn numbered(&mut self, known: Known, value: Range<usize>) -> Result<(), Cause> {
+        let Some(content) = self.fields.bytes().get(value.clone()) else {
+            return Err(Cause::Span);
+        };
+        if !self.is_clean && !scan::is_value(content) {
+            return Err(Cause::KnownValue(known));
+        }
+        judge_http2(known, content)?;
+        if has_blank(content) {
+            return Err(Cause::ValueSpace);
+        }
+        self.check_count(1)?;
+        self.fields.arrive_numbered(known, value)
+    }
+
+    /// Takes a pseudo-header field by its text.
+    fn named_pseudo(&mut self, name: Range<usize>, value: Range<usize>) -> Result<(), Cause> {
         let bytes = self.fields.bytes();
-        let text = &bytes[name];
+        let field = match &bytes[name] {
+            b":method" => PseudoField::Method,
+            b":scheme" => PseudoField::Scheme,
+            b":authority" => PseudoField::Authority,
+            b":path" => PseudoField::Path,
+            b":protocol" => PseudoField::Protocol,
+            b":status" => PseudoField::Status,
+            _ if !scan::is_value(&bytes[value.clone()]) => return Err(Cause::Value),
+            _ if !self.fields.is_empty() => return Err(Cause::PseudoLate),
+            _ => return Err(Cause::PseudoUnknown),
+        };
+        self.pseudo_field(field, value)
+    }
+
+    /// Takes a pseudo-header field (RFC 9113 §8.3).
+    #[inline]
+    fn pseudo_field(&mut self, field: PseudoField, value: Range<usize>) -> Result<(), Cause> {
+        let Some(content) = self.fields.bytes().get(value.clone()) else {
+            return Err(Cause::Span);
+        };
+        if !self.is_clean && !scan::is_value(content) {
+            return Err(Cause::Value);
+        }
         if !self.fields.is_empty() {
             return Err(Cause::PseudoLate);
         }
-        let (slot, name) = match text {
-            b":method" => (&mut self.pseudo.method, ":method"),
-            b":scheme" => (&mut self.pseudo.scheme, ":scheme"),
-            b":authority" => (&mut self.pseudo.authority, ":authority"),
-            b":path" => (&mut self.pseudo.path, ":path"),
-            b":protocol" => (&mut self.pseudo.protocol, ":protocol"),
-            b":status" => (&mut self.pseudo.status, ":status"),
-            _ => return Err(Cause::PseudoUnknown),
+        let slot = match field {
+            PseudoField::Method => &mut self.pseudo.method,
+            PseudoField::Scheme => &mut self.pseudo.scheme,
+            PseudoField::Authority => &mut self.pseudo.authority,
+            PseudoField::Path => &mut self.pseudo.path,
+            PseudoField::Protocol => &mut self.pseudo.protocol,
+            PseudoField::Status => &mut self.pseudo.status,
         };
         if slot.is_some() || value.is_empty() {
-            return Err(Cause::PseudoTwice(name));
+            return Err(Cause::PseudoTwice(field.as_str()));
         }
-        if name == ":path" && value.len() > self.limits.target {
+        if field == PseudoField::Path && value.len() > self.limits.target {
             return Err(Cause::TargetTooLong {
                 limit: self.limits.target,
             });
@@ -198,21 +272,31 @@ impl Raw {
     }
 }
 
-/// Judges a regular field of HTTP/2 (RFC 9113 §8.2).
+/// True if white space stands at an end of a value.
 #[inline]
-fn judge_http2(name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), Cause> {
-    match known {
-        None if !scan::is_lower_token(name) => {
-            let is_case = name.iter().any(u8::is_ascii_uppercase);
-            Err(match is_case {
-                true => Cause::NameCase,
-                false => Cause::Name,
-            })
-        }
-        Some(known) if NameSet::FORBIDDEN_IN_HTTP2.has(known) => Err(Cause::Forbidden(known)),
-        Some(Known::Te) if !value.eq_ignore_ascii_case(b"trailers") => Err(Cause::Te),
-        _ => Ok(()),
+fn has_blank(content: &[u8]) -> bool {
+    matches!(content, [b' ' | b'\t', ..] | [.., b' ' | b'\t'])
+}
+
+/// Judges the name of a regular field of HTTP/2 that has no number (RFC 9113 §8.2.1).
+fn judge_http2_name(name: &[u8]) -> Result<(), Cause> {
+    match scan::is_lower_token(name) {
+        true => Ok(()),
+        false if name.iter().any(u8::is_ascii_uppercase) => Err(Cause::NameCase),
+        false => Err(Cause::Name),
     }
+}
+
+/// Judges a regular field of HTTP/2 whose name has a number (RFC 9113 §8.2.2).
+#[inline]
+fn judge_http2(known: Known, value: &[u8]) -> Result<(), Cause> {
+    if NameSet::FORBIDDEN_IN_HTTP2.has(known) {
+        return Err(Cause::Forbidden(known));
+    }
+    if known == Known::Te && !value.eq_ignore_ascii_case(b"trailers") {
+        return Err(Cause::Te);
+    }
+    Ok(())
 }
 
 /// The range of `content` without white space at its ends, where `value` is the range of `content`.
@@ -265,6 +349,18 @@ impl RawRequest {
         self.0.field(name, value).map_err(Refusal::from)
     }
 
+    /// Takes the next field of HTTP/2 by the number of its name, which a codec has found, and the span of its value.
+    #[inline]
+    pub fn numbered(&mut self, name: Known, value: Range<usize>) -> Result<(), Refusal> {
+        self.0.numbered(name, value).map_err(Refusal::from)
+    }
+
+    /// Takes a pseudo-header field of HTTP/2, which a codec has recognised: the span of its value.
+    #[inline]
+    pub fn pseudo(&mut self, field: PseudoField, value: Range<usize>) -> Result<(), Refusal> {
+        self.0.pseudo_field(field, value).map_err(Refusal::from)
+    }
+
     /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.
     #[inline]
     pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
@@ -306,6 +402,20 @@ impl RawResponse {
     #[inline]
     pub fn field(&mut self, name: Range<usize>, value: Range<usize>) -> Result<(), Refusal> {
         self.raw.field(name, value).map_err(Refusal::response)
+    }
+
+    /// Takes the next field of HTTP/2; see [`RawRequest::numbered`].
+    #[inline]
+    pub fn numbered(&mut self, name: Known, value: Range<usize>) -> Result<(), Refusal> {
+        self.raw.numbered(name, value).map_err(Refusal::response)
+    }
+
+    /// Takes a pseudo-header field of HTTP/2; see [`RawRequest::pseudo`].
+    #[inline]
+    pub fn pseudo(&mut self, field: PseudoField, value: Range<usize>) -> Result<(), Refusal> {
+        self.raw
+            .pseudo_field(field, value)
+            .map_err(Refusal::response)
     }
 
     /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.

@@ -9,7 +9,7 @@ use crate::known::{Known, NameSet};
 use crate::method::Method;
 use crate::name::FieldName;
 use crate::path::Path;
-use crate::raw::Version;
+use crate::raw::{PseudoField, Version};
 use crate::refusal::Cause;
 use crate::scheme::Scheme;
 use crate::value::FieldValue;
@@ -145,12 +145,18 @@ impl RequestHead {
             Some(_) => &Method::CONNECT,
             None => &self.method,
         };
-        emit(Field::pseudo(":method", method.as_bytes()));
-        emit(Field::pseudo(":scheme", self.scheme.as_str().as_bytes()));
-        emit(Field::pseudo(":authority", self.authority.as_bytes()));
-        emit(Field::pseudo(":path", self.path.target()));
+        emit(Field::of_pseudo(PseudoField::Method, method.as_bytes()));
+        emit(Field::of_pseudo(
+            PseudoField::Scheme,
+            self.scheme.as_str().as_bytes(),
+        ));
+        emit(Field::of_pseudo(
+            PseudoField::Authority,
+            self.authority.as_bytes(),
+        ));
+        emit(Field::of_pseudo(PseudoField::Path, self.path.target()));
         if self.upgrade.is_some() {
-            emit(Field::pseudo(":protocol", b"websocket"));
+            emit(Field::of_pseudo(PseudoField::Protocol, b"websocket"));
         }
         self.fields.lower(names, emit);
     }

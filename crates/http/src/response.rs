@@ -6,7 +6,7 @@ use crate::framing::{FramedResponse, Length};
 use crate::hop;
 use crate::known::Known;
 use crate::name::FieldName;
-use crate::raw::Version;
+use crate::raw::{PseudoField, Version};
 use crate::refusal::{Cause, Refusal};
 use crate::request::{check_editable, set};
 use crate::scan;
@@ -126,7 +126,7 @@ impl ResponseHead {
             Status::SWITCHING_PROTOCOLS => Status::OK,
             status => status,
         };
-        emit(Field::pseudo(":status", status.digits()));
+        emit(Field::of_pseudo(PseudoField::Status, status.digits()));
         self.fields.lower(names, emit);
     }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::Connection;
+use super::requests::all;
 use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::error::{Gone, StreamId};
@@ -42,12 +43,18 @@ impl Connection {
     }
 
     /// How many streams it makes sense to tell of the room that there is now: a turn's worth for each. Those behind them are
-    /// told when there is more, or when those leave it; see [`Connection::has_waiting`].
+    /// told when there is more, or when those leave it; see [`Connection::has_waiting`]. None if [`Connection::next_with_room`]
+    /// gives none.
+    #[inline]
     pub fn worth_telling(&self) -> usize {
-        1 + self.room_left() / self.config.turn as usize
+        match self.waiting.has_changed() {
+            true => 1 + self.room_left() / self.config.turn as usize,
+            false => 0,
+        }
     }
 
     /// True if [`Connection::next_with_room`] has not come to an end, while nothing is queued whose leaving would bring it on.
+    #[inline]
     pub fn has_waiting(&self) -> bool {
         self.waiting.has_changed() && self.queued() == 0
     }
@@ -141,7 +148,7 @@ impl Connection {
             return Err(Gone);
         }
         if stream.queued == 0 {
-            self.write_block(id, None, fields.iter().copied(), true);
+            self.write_any_block(id, None, true, all(fields));
             self.end(id, flags::SENT);
             return Ok(());
         }
@@ -199,7 +206,9 @@ impl Connection {
     fn write_trailers(&mut self, id: u32) {
         let stream = self.streams.get(id);
         if let Some(trailers) = stream.and_then(|stream| stream.queue.take_trailers()) {
-            self.write_block(id, None, trailers.fields(), true);
+            self.write_any_block(id, None, true, |writer| {
+                trailers.fields().for_each(|field| writer.field(field));
+            });
         }
     }
 

@@ -7,6 +7,8 @@ use super::{Fields, Known, TABLE, Unreadable, huffman, integer};
 /// A table's field: its number if it is a known one, its name and its value.
 type Entry<'a> = (Option<Known>, &'a [u8], &'a [u8]);
 
+const NO_FIELD: Unreadable = "an index of no field";
+
 /// Reads the blocks that one peer sends on one connection.
 #[derive(Debug)]
 pub struct Decoder {
@@ -41,8 +43,17 @@ impl Decoder {
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
                 let index = integer::read(&mut block, 7)?;
-                let (known, name, value) = self.entry(index)?;
-                fields.push(known, name, value);
+                match (index as usize).checked_sub(STATIC.len() + 1) {
+                    Some(place) => {
+                        let entry = self.table.whole(place);
+                        let (known, both, name) = entry.ok_or(NO_FIELD)?;
+                        fields.push_entry(known, both, name);
+                    }
+                    None => {
+                        let (known, name, value) = self.entry(index)?;
+                        fields.push(known, name, value);
+                    }
+                }
             } else if first & 0xe0 == 0x20 {
                 let most = integer::read(&mut block, 5)?;
                 if begun || most > TABLE {
@@ -85,11 +96,10 @@ impl Decoder {
 
     #[inline]
     fn entry(&self, index: u32) -> Result<Entry<'_>, Unreadable> {
-        const BAD: Unreadable = "an index of no field";
-        let place = (index as usize).checked_sub(1).ok_or(BAD)?;
+        let place = (index as usize).checked_sub(1).ok_or(NO_FIELD)?;
         match STATIC.get(place) {
             Some((name, value)) => Ok((Known::of_static(place), name.as_bytes(), value.as_bytes())),
-            None => self.table.get(place - STATIC.len()).ok_or(BAD),
+            None => self.table.get(place - STATIC.len()).ok_or(NO_FIELD),
         }
     }
 }

@@ -43,11 +43,13 @@ impl<'a> Field<'a> {
     }
 
     /// The same, of a name whose number is known: nothing is looked up.
+    #[inline]
     pub fn known(known: Known, value: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Field::numbered(Some(known), known.as_str().as_bytes(), value.as_ref())
     }
 
     /// The same, of a name that has no number: nothing is looked up. A name that has one is sent in full.
+    #[inline]
     pub fn unnumbered(name: &'a [u8], value: &'a [u8]) -> Self {
         Field::numbered(None, name, value)
     }
@@ -57,6 +59,7 @@ impl<'a> Field<'a> {
         Field::numbered(line.known, line.name, line.value)
     }
 
+    #[inline]
     pub(crate) fn numbered(known: Option<Known>, name: &'a [u8], value: &'a [u8]) -> Self {
         Field {
             name,
@@ -64,6 +67,12 @@ impl<'a> Field<'a> {
             keep: Keep::No,
             known,
         }
+    }
+
+    /// The same, which the peer keeps as `keep` says.
+    #[inline]
+    pub fn with_keep(self, keep: Keep) -> Self {
+        Field { keep, ..self }
     }
 
     /// The same, kept by the peer.
@@ -83,6 +92,7 @@ impl<'a> Field<'a> {
     }
 
     /// What a request with this field is, as bits of a stream's state.
+    #[inline]
     pub(crate) fn request_flags(&self) -> u16 {
         match (self.known, self.value) {
             (Some(Known::Method), b"CONNECT") => flags::CONNECT,
@@ -93,6 +103,7 @@ impl<'a> Field<'a> {
     }
 
     /// As RFC 9113 §6.5.2 counts it.
+    #[inline]
     pub(crate) fn size(&self) -> usize {
         self.name.len() + self.value.len() + OVERHEAD
     }
@@ -114,8 +125,8 @@ impl Prebuilt {
         for field in fields {
             request |= field.request_flags();
             size += field.size();
-            if !whole(field, &mut bytes) {
-                literal(field, false, &mut bytes);
+            if !whole(&field, &mut bytes) {
+                literal(&field, false, &mut bytes);
             }
         }
         Prebuilt {
@@ -127,15 +138,6 @@ impl Prebuilt {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
-    /// What a request with these fields is, as bits of a stream's state.
-    pub(crate) fn request_flags(&self) -> u16 {
-        self.request
     }
 }
 
@@ -151,7 +153,7 @@ struct Pin {
 
 impl Pin {
     #[inline]
-    fn is(&self, field: Field<'_>) -> bool {
+    fn is(&self, field: &Field<'_>) -> bool {
         let name = field.name.len();
         self.known == field.known
             && self.name as usize == name
@@ -206,8 +208,26 @@ impl Encoder {
         }
     }
 
+    /// The state that [`Encoder::restore`] brings back.
+    #[inline]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            pins: self.pins.len(),
+            size: self.size,
+            told: self.told,
+        }
+    }
+
+    /// Forgets the blocks since `mark`, none of which was sent.
+    #[cold]
+    pub(crate) fn restore(&mut self, mark: Mark) {
+        self.pins.truncate(mark.pins);
+        self.size = mark.size;
+        self.told = mark.told;
+    }
+
     /// Adds a field to the block.
-    pub(crate) fn field(&mut self, field: Field<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn field(&mut self, field: &Field<'_>, out: &mut Vec<u8>) {
         if field.keep == Keep::Yes {
             if let Some(place) = self.pins.iter().position(|pin| pin.is(field)) {
                 let index = STATIC.len() + self.pins.len() - place;
@@ -235,9 +255,66 @@ impl Encoder {
     }
 }
 
+/// The part of an encoder's state that a block changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    pins: usize,
+    size: u32,
+    told: bool,
+}
+
+/// Writer of the fields of one message.
+#[derive(Debug)]
+pub struct BlockWriter<'a> {
+    encoder: &'a mut Encoder,
+    out: &'a mut Vec<u8>,
+    /// The size of the fields as RFC 9113 §6.5.2 counts it.
+    size: usize,
+    request: u16,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// Begins a block with fields that are encoded already.
+    #[inline]
+    pub(crate) fn new(
+        encoder: &'a mut Encoder,
+        out: &'a mut Vec<u8>,
+        prebuilt: Option<&Prebuilt>,
+    ) -> Self {
+        encoder.begin(out);
+        let (mut size, mut request) = (0, 0);
+        if let Some(prebuilt) = prebuilt {
+            out.extend_from_slice(prebuilt.bytes());
+            (size, request) = (prebuilt.size, prebuilt.request);
+        }
+        BlockWriter {
+            encoder,
+            out,
+            size,
+            request,
+        }
+    }
+
+    /// Adds a field. Pseudo-header fields come first.
+    #[inline]
+    pub fn field(&mut self, field: Field<'_>) {
+        self.size += field.size();
+        if field.known.is_some_and(Known::is_pseudo) {
+            self.request |= field.request_flags();
+        }
+        self.encoder.field(&field, self.out);
+    }
+
+    /// The size of the fields, and what a request with them is as bits of a stream's state.
+    #[inline]
+    pub(crate) fn end(self) -> (usize, u16) {
+        (self.size, self.request)
+    }
+}
+
 /// Writes a field that the static table has.
 #[inline]
-fn whole(field: Field<'_>, out: &mut Vec<u8>) -> bool {
+fn whole(field: &Field<'_>, out: &mut Vec<u8>) -> bool {
     // All of them are pseudo-headers, but for one that nobody sends alike.
     let Some(known) = field.known.filter(|known| known.is_pseudo()) else {
         return false;
@@ -254,12 +331,12 @@ fn whole(field: Field<'_>, out: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
-fn literal(field: Field<'_>, huffman: bool, out: &mut Vec<u8>) {
+fn literal(field: &Field<'_>, huffman: bool, out: &mut Vec<u8>) {
     let flags = if field.keep == Keep::Never { 0x10 } else { 0 };
     text(field, 4, flags, huffman, out);
 }
 
-fn text(field: Field<'_>, bits: u32, flags: u8, huffman: bool, out: &mut Vec<u8>) {
+fn text(field: &Field<'_>, bits: u32, flags: u8, huffman: bool, out: &mut Vec<u8>) {
     let index = field.known.map_or(0, |known| known.indices().0);
     integer::write(index.into(), bits, flags, out);
     if index == 0 {
@@ -316,7 +393,7 @@ mod tests {
             encoder.begin(&mut block);
             fields
                 .iter()
-                .for_each(|field| encoder.field(*field, &mut block));
+                .for_each(|field| encoder.field(field, &mut block));
             let mut read = Fields::new(LIMITS);
             decoder.decode(&block, &mut read).expect("it is good");
             assert_eq!(read.get("baggage"), Some(&[b'x'; 150][..]));
@@ -334,7 +411,7 @@ mod tests {
         let block = |encoder: &mut Encoder| {
             let mut out = Vec::new();
             encoder.begin(&mut out);
-            encoder.field(Field::new("a", "b").kept(), &mut out);
+            encoder.field(&Field::new("a", "b").kept(), &mut out);
             out
         };
         assert_eq!(block(&mut encoder), b"\x40\x01a\x01b");
@@ -358,17 +435,17 @@ mod tests {
         let mut encoder = encoder();
         encoder.huffman = true;
         let mut out = Vec::new();
-        encoder.field(Field::new(":authority", "www.example.com"), &mut out);
+        encoder.field(&Field::new(":authority", "www.example.com"), &mut out);
         assert_eq!(
             out,
             b"\x01\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"
         );
         out.clear();
-        encoder.field(Field::new("cache-control", "private"), &mut out);
+        encoder.field(&Field::new("cache-control", "private"), &mut out);
         assert_eq!(out, b"\x0f\x09\x85\xae\xc3\x77\x1a\x4b");
         // The code of these is longer than they are.
         out.clear();
-        encoder.field(Field::new("a", "{}~^"), &mut out);
+        encoder.field(&Field::new("a", "{}~^"), &mut out);
         assert_eq!(out, b"\0\x01a\x04{}~^");
     }
 
@@ -376,8 +453,8 @@ mod tests {
     fn a_field_is_the_same_whether_its_number_was_looked_up_or_given() {
         for known in Known::ALL {
             let (mut one, mut other) = (Vec::new(), Vec::new());
-            encoder().field(Field::new(known.as_str(), "x"), &mut one);
-            encoder().field(Field::known(known, "x"), &mut other);
+            encoder().field(&Field::new(known.as_str(), "x"), &mut one);
+            encoder().field(&Field::known(known, "x"), &mut other);
             assert_eq!(one, other);
             let mut read = Fields::new(LIMITS);
             Decoder::new().decode(&one, &mut read).expect("it is good");
@@ -400,7 +477,7 @@ mod tests {
         for _ in 0..2 {
             for value in ["1", "2", "3"] {
                 let mut out = Vec::new();
-                encoder.field(Field::new("a", value).kept(), &mut out);
+                encoder.field(&Field::new("a", value).kept(), &mut out);
                 lengths.push(out.len());
             }
         }
@@ -423,7 +500,7 @@ mod tests {
                 encoder.begin(&mut block);
                 for (name, value, keep) in fields {
                     let keep = [Keep::No, Keep::Yes, Keep::Never][usize::from(*keep)];
-                    encoder.field(Field { keep, ..Field::new(name, value) }, &mut block);
+                    encoder.field(&Field { keep, ..Field::new(name, value) }, &mut block);
                 }
                 let mut read = Fields::new(LIMITS);
                 prop_assert_eq!(decoder.decode(&block, &mut read), Ok(()));

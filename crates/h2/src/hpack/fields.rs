@@ -23,6 +23,17 @@ pub struct FieldLine<'a> {
     pub value: &'a [u8],
 }
 
+/// The place of one field line in the buffer of its list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPlace {
+    /// The number of the name, if it has one.
+    pub known: Option<Known>,
+    /// The place of the name.
+    pub name: Range<usize>,
+    /// The place of the value.
+    pub value: Range<usize>,
+}
+
 /// Limits of a list that is decoded.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
@@ -72,12 +83,16 @@ impl Fields {
         &self.bytes
     }
 
-    /// The places of each name and its value in [`Fields::buffer`].
+    /// The places of each name and its value in [`Fields::buffer`], and the number of the name.
     #[inline]
-    pub fn places(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    pub fn places(&self) -> impl Iterator<Item = FieldPlace> {
         self.spans.iter().map(|span| {
             let (name, value) = (span.name as usize, span.value as usize);
-            (name..value, value..span.end as usize)
+            FieldPlace {
+                known: span.known,
+                name: name..value,
+                value: value..span.end as usize,
+            }
         })
     }
 
@@ -185,6 +200,22 @@ impl Fields {
         self.spans.push(Span {
             name: at,
             value: at + name.len() as u32,
+            end: self.bytes.len() as u32,
+            known,
+        });
+    }
+
+    /// The same, of a field whose name and value lie one after the other.
+    #[inline]
+    pub(crate) fn push_entry(&mut self, known: Option<Known>, both: &[u8], name: usize) {
+        if !self.count(both.len(), is_pseudo(known, both)) {
+            return;
+        }
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(both);
+        self.spans.push(Span {
+            name: at,
+            value: at + name as u32,
             end: self.bytes.len() as u32,
             known,
         });

@@ -12,8 +12,8 @@ mod table;
 
 pub use decoder::Decoder;
 pub(crate) use encoder::Encoder;
-pub use encoder::{Field, Keep, Prebuilt};
-pub use fields::{FieldLine, Fields, Limits};
+pub use encoder::{BlockWriter, Field, Keep, Prebuilt};
+pub use fields::{FieldLine, FieldPlace, Fields, Limits};
 pub use names::Known;
 
 /// The size of both dynamic tables, in bytes (RFC 9113 §6.5.2): we announce no other, and use no more of a peer's.

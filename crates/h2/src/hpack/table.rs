@@ -45,10 +45,19 @@ impl Table {
     /// The newest entry is 0.
     #[inline]
     pub(crate) fn get(&self, place: usize) -> Option<(Option<Known>, &[u8], &[u8])> {
+        let (known, both, name) = self.whole(place)?;
+        let (name, value) = both.split_at(name);
+        Some((known, name, value))
+    }
+
+    /// The same: name and value in one piece, and the length of the name.
+    #[inline]
+    pub(crate) fn whole(&self, place: usize) -> Option<(Option<Known>, &[u8], usize)> {
         let entry = self.entries.get(place)?;
         let at = entry.at.wrapping_sub(self.base) as usize;
-        let (name, rest) = self.bytes.get(at..)?.split_at(usize::from(entry.name));
-        Some((entry.known, name, &rest[..usize::from(entry.value)]))
+        let name = usize::from(entry.name);
+        let both = self.bytes.get(at..at + name + usize::from(entry.value))?;
+        Some((entry.known, both, name))
     }
 
     /// The encoder chose another size, at most [`TABLE`].

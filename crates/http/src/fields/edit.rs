@@ -28,32 +28,60 @@ impl Fields {
         })
     }
 
+    /// Adds a field of HTTP/2 whose name is that of a number. Its value lies within the head's bytes and is judged.
+    #[inline]
+    pub(crate) fn arrive_numbered(
+        &mut self,
+        known: Known,
+        value: Range<usize>,
+    ) -> Result<(), Cause> {
+        self.push(Span {
+            name: 0,
+            name_end: 0,
+            value: value.start as u16,
+            value_end: value.end as u16,
+            known: Some(known),
+            next: END,
+            tail: END,
+            flags: Span::NAME_ADDED,
+        })
+    }
+
     #[inline]
     fn push(&mut self, mut span: Span) -> Result<(), Cause> {
-        let at = self.0.spans.len();
+        let list = &mut *self.0;
+        let at = list.spans.len();
         if at >= MAX_SPANS {
             return Err(Cause::TooManyFields { limit: MAX_SPANS });
         }
         match span.known {
-            None => self.0.others += 1,
-            Some(known) if self.0.present.has(known) => {
-                self.0.repeated.insert(known);
-                let first = self.first_of(known) as usize;
-                if let Some(first) = self.0.spans.get_mut(first) {
-                    let tail = std::mem::replace(&mut first.tail, at as u8) as usize;
-                    if let Some(tail) = self.0.spans.get_mut(tail) {
-                        tail.next = at as u8;
-                    }
-                }
-            }
+            None => list.others += 1,
             Some(known) => {
-                self.0.present.insert(known);
-                self.0.first[known as usize & 127] = at as u8;
-                span.tail = at as u8;
+                let first = &mut list.first[known as usize & 127];
+                if *first == END {
+                    *first = at as u8;
+                    list.present.insert(known);
+                    span.tail = at as u8;
+                } else {
+                    let first = *first;
+                    self.link(known, first, at as u8);
+                }
             }
         }
         self.0.spans.push(span);
         Ok(())
+    }
+
+    /// Puts the field at `at` behind the others of its number, of which `first` is the first one.
+    #[inline(never)]
+    fn link(&mut self, known: Known, first: u8, at: u8) {
+        self.0.repeated.insert(known);
+        if let Some(first) = self.0.spans.get_mut(first as usize) {
+            let tail = std::mem::replace(&mut first.tail, at) as usize;
+            if let Some(tail) = self.0.spans.get_mut(tail) {
+                tail.next = at;
+            }
+        }
     }
 
     /// Copies a text behind the added ones.

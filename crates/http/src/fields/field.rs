@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::known::Known;
+use crate::raw::PseudoField;
 
 /// One field of a valid message: the name is a token, the value has no control character but HTAB.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -10,12 +11,18 @@ pub struct Field<'a> {
     pub(super) name: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) known: Option<Known>,
+    pub(super) pseudo: Option<PseudoField>,
 }
 
 impl<'a> Field<'a> {
     #[inline]
     pub(super) fn of_list(name: &'a [u8], value: &'a [u8], known: Option<Known>) -> Field<'a> {
-        Field { name, value, known }
+        Field {
+            name,
+            value,
+            known,
+            pseudo: None,
+        }
     }
 
     /// A field that this crate makes; its value is valid.
@@ -24,15 +31,18 @@ impl<'a> Field<'a> {
             name: known.as_str().as_bytes(),
             value,
             known: Some(known),
+            pseudo: None,
         }
     }
 
     /// A pseudo-header field (RFC 9113 §8.3).
-    pub(crate) fn pseudo(name: &'static str, value: &'a [u8]) -> Field<'a> {
+    #[inline]
+    pub(crate) fn of_pseudo(field: PseudoField, value: &'a [u8]) -> Field<'a> {
         Field {
-            name: name.as_bytes(),
+            name: field.as_str().as_bytes(),
             value,
             known: None,
+            pseudo: Some(field),
         }
     }
 
@@ -42,18 +52,27 @@ impl<'a> Field<'a> {
     }
 
     /// The name. Over HTTP/1 it arrives in any case of letters.
+    #[inline]
     pub fn name(&self) -> &'a [u8] {
         self.name
     }
 
     /// The value.
+    #[inline]
     pub fn value(&self) -> &'a [u8] {
         self.value
     }
 
     /// The number of the name, if it is well known.
+    #[inline]
     pub fn known(&self) -> Option<Known> {
         self.known
+    }
+
+    /// The pseudo-header field that it is, if it is one.
+    #[inline]
+    pub fn pseudo(&self) -> Option<PseudoField> {
+        self.pseudo
     }
 }
 
