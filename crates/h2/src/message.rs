@@ -214,8 +214,10 @@ fn is_value(value: &[u8]) -> bool {
 fn may_have_control(value: &[u8]) -> bool {
     if let Some(last) = value.last_chunk::<16>() {
         // The compiler makes vector instructions of it.
-        let has_low = |chunk: &[u8; 16]| chunk.iter().fold(false, |any, byte| any | (*byte < 0x20));
-        return value.as_chunks::<16>().0.iter().any(has_low) || has_low(last);
+        let (large, rest) = value.as_chunks::<64>();
+        return large.iter().any(|chunk| has_low(chunk))
+            || rest.as_chunks::<16>().0.iter().any(|chunk| has_low(chunk))
+            || has_low(last);
     }
     if let (Some(front), Some(back)) = (value.first_chunk::<8>(), value.last_chunk::<8>()) {
         return has_control(u64::from_le_bytes(*front)) || has_control(u64::from_le_bytes(*back));
@@ -227,6 +229,12 @@ fn may_have_control(value: &[u8]) -> bool {
         }
         _ => true,
     }
+}
+
+/// True if a byte is below 0x20.
+#[inline(always)]
+fn has_low<const N: usize>(chunk: &[u8; N]) -> bool {
+    chunk.iter().fold(false, |any, byte| any | (*byte < 0x20))
 }
 
 /// True if one of eight bytes is below 0x20.

@@ -19,7 +19,7 @@ pub struct FieldLine {
 impl FieldLine {
     /// Reads the line that begins at `start`, and says where the next one begins. None if the line is faulty or its end is
     /// not in `bytes`.
-    #[inline]
+    #[inline(always)]
     pub fn read(bytes: &[u8], start: usize) -> Option<(FieldLine, usize)> {
         let colon = search::token(bytes, start);
         if colon == start || bytes.get(colon) != Some(&b':') {

@@ -199,7 +199,7 @@ impl Raw {
     }
 
     /// Takes a field of HTTP/2 by the number of its name. The list makes its name from the number, whatever the bytes hold.
-    #[inline]
+    #[inline(always)]
     fn numbered(&mut self, known: Known, value: Range<usize>) -> Result<(), Cause> {
         let Some(content) = self.fields.bytes().get(value.clone()) else {
             return Err(Cause::Span);
@@ -290,13 +290,31 @@ fn judge_http2_name(name: &[u8]) -> Result<(), Cause> {
 /// Judges a regular field of HTTP/2 whose name has a number (RFC 9113 §8.2.2).
 #[inline]
 fn judge_http2(known: Known, value: &[u8]) -> Result<(), Cause> {
-    if NameSet::FORBIDDEN_IN_HTTP2.has(known) {
-        return Err(Cause::Forbidden(known));
+    match JUDGED[known as usize & 127] {
+        false => Ok(()),
+        true => judge_connection_field(known, value),
     }
-    if known == Known::Te && !value.eq_ignore_ascii_case(b"trailers") {
-        return Err(Cause::Te);
+}
+
+/// The numbers that [`judge_connection_field`] may refuse.
+static JUDGED: [bool; 128] = {
+    let mut judged = [false; 128];
+    let mut n = 0;
+    while n < Known::ALL.len() {
+        let known = Known::ALL[n];
+        judged[n] = NameSet::FORBIDDEN_IN_HTTP2.has(known) || known as u8 == Known::Te as u8;
+        n += 1;
     }
-    Ok(())
+    judged
+};
+
+#[cold]
+fn judge_connection_field(known: Known, value: &[u8]) -> Result<(), Cause> {
+    match known {
+        Known::Te if value.eq_ignore_ascii_case(b"trailers") => Ok(()),
+        Known::Te => Err(Cause::Te),
+        _ => Err(Cause::Forbidden(known)),
+    }
 }
 
 /// The range of `content` without white space at its ends, where `value` is the range of `content`.

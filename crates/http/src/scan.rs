@@ -9,6 +9,12 @@ pub(crate) const fn is_control(byte: u8) -> bool {
 #[inline(always)]
 pub(crate) fn contains(bytes: &[u8], class: impl Fn(u8) -> bool) -> bool {
     let mut rest = bytes;
+    while let Some((chunk, behind)) = rest.split_first_chunk::<64>() {
+        if chunk.iter().fold(false, |any, &byte| any | class(byte)) {
+            return true;
+        }
+        rest = behind;
+    }
     while let Some((chunk, behind)) = rest.split_first_chunk::<16>() {
         if chunk.iter().fold(false, |any, &byte| any | class(byte)) {
             return true;

@@ -228,12 +228,14 @@ impl Encoder {
 
     /// Adds a field to the block.
     pub(crate) fn field(&mut self, field: &Field<'_>, out: &mut Vec<u8>) {
+        // All names that the static table has with a value are pseudo-headers, but for one that nobody sends alike.
+        let is_pseudo = field.known.is_some_and(Known::is_pseudo);
         if field.keep == Keep::Yes {
             if let Some(place) = self.pins.iter().position(|pin| pin.is(field)) {
                 let index = STATIC.len() + self.pins.len() - place;
                 return integer::write(index as u32, 7, 0x80, out);
             }
-            if whole(field, out) {
+            if is_pseudo && whole(field, out) {
                 return;
             }
             if !self.refused
@@ -248,7 +250,7 @@ impl Encoder {
                 });
                 return text(field, 6, 0x40, self.huffman, out);
             }
-        } else if whole(field, out) {
+        } else if is_pseudo && whole(field, out) {
             return;
         }
         literal(field, self.huffman, out);
@@ -312,10 +314,8 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// Writes a field that the static table has.
-#[inline]
+/// Writes a pseudo-header field that the static table has.
 fn whole(field: &Field<'_>, out: &mut Vec<u8>) -> bool {
-    // All of them are pseudo-headers, but for one that nobody sends alike.
     let Some(known) = field.known.filter(|known| known.is_pseudo()) else {
         return false;
     };
@@ -331,11 +331,13 @@ fn whole(field: &Field<'_>, out: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
+#[inline]
 fn literal(field: &Field<'_>, huffman: bool, out: &mut Vec<u8>) {
     let flags = if field.keep == Keep::Never { 0x10 } else { 0 };
     text(field, 4, flags, huffman, out);
 }
 
+#[inline]
 fn text(field: &Field<'_>, bits: u32, flags: u8, huffman: bool, out: &mut Vec<u8>) {
     let index = field.known.map_or(0, |known| known.indices().0);
     integer::write(index.into(), bits, flags, out);
@@ -345,16 +347,25 @@ fn text(field: &Field<'_>, bits: u32, flags: u8, huffman: bool, out: &mut Vec<u8
     string(field.value, huffman, out);
 }
 
+#[inline]
 fn string(bytes: &[u8], huffman: bool, out: &mut Vec<u8>) {
-    if huffman {
-        let length = huffman::length(bytes);
-        if length < bytes.len() {
-            integer::write(length as u32, 7, 0x80, out);
-            return huffman::encode(bytes, out);
-        }
+    if huffman && huffman_string(bytes, out) {
+        return;
     }
     integer::write(bytes.len() as u32, 7, 0, out);
     out.extend_from_slice(bytes);
+}
+
+/// Writes a string in the Huffman code, unless it is longer so.
+#[inline(never)]
+fn huffman_string(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    let length = huffman::length(bytes);
+    if length >= bytes.len() {
+        return false;
+    }
+    integer::write(length as u32, 7, 0x80, out);
+    huffman::encode(bytes, out);
+    true
 }
 
 #[cfg(test)]
