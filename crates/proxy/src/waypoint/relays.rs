@@ -82,6 +82,11 @@ impl Entry {
 }
 
 impl Tracked {
+    /// True once a policy denies the connection.
+    pub(super) fn is_denied(&self) -> bool {
+        self.entry.is_denied.get()
+    }
+
     /// Resolves when a policy denies the connection.
     pub(super) async fn denied(&self) {
         poll_fn(|cx| match self.entry.is_denied.get() {

@@ -24,6 +24,9 @@ use super::session::Session;
 use super::upstream::Wire;
 use crate::describe;
 
+/// The sentence for a connection that a later policy denies.
+const CHANGED: &str = "connection closed due to policy change";
+
 /// Endpoints that are tried for a connection.
 const ATTEMPTS: usize = 3;
 
@@ -198,6 +201,9 @@ impl Server {
 
     /// Relays behind bytes that were taken from the client.
     pub(super) async fn relay_behind(mut self, bytes: Bytes, stream: Stream) {
+        if self.tracked.is_denied() {
+            return self.end(ResponseFlags::Denied, CHANGED.to_owned());
+        }
         self.connection.add_received(bytes.len() as u64);
         match self.wire.write_all(&bytes).await {
             Ok(()) => self.relay(stream).await,
@@ -207,6 +213,9 @@ impl Server {
 
     /// Relays until both sides have ended.
     pub(super) async fn relay(self, mut stream: Stream) {
+        if self.tracked.is_denied() {
+            return self.end(ResponseFlags::Denied, CHANGED.to_owned());
+        }
         if !self.greeting.is_empty() {
             self.connection.add_sent(self.greeting.len() as u64);
             if let Err(error) = stream.write_all(&self.greeting).await {
@@ -273,10 +282,7 @@ async fn run<A: Duplex, B: Duplex>(
             ResponseFlags::ConnectionFailure,
             "connection closed due to connection drain",
         )),
-        () = tracked.denied() => Err((
-            ResponseFlags::Denied,
-            "connection closed due to policy change",
-        )),
+        () = tracked.denied() => Err((ResponseFlags::Denied, CHANGED)),
         outcome = &mut relay => Ok(outcome),
     };
     if ended.is_err() {

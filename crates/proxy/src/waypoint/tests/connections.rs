@@ -180,6 +180,32 @@ fn a_policy_that_comes_later_cuts_the_relayed_connections_that_it_denies() {
 }
 
 #[test]
+fn a_policy_that_comes_before_the_first_byte_keeps_that_from_the_server() {
+    local(async {
+        let mut world = World::start().await;
+        let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        let heard = spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            let _ = stream.read_to_end(&mut heard).await;
+            heard
+        });
+        let mut client = world.stream().await;
+        // The server is dialled by then, since it might speak first.
+        tokio::time::sleep(2 * SILENCE).await;
+        world.put_policy("nobody", Action::Allow, vec![from("nobody")]);
+        world.configure().await;
+        client.write_all(b"\x01secret").await.unwrap();
+        let read = soon("the cut", client.read(&mut [0])).await;
+        assert!(!matches!(read, Ok(1..)), "{read:?}");
+        assert_eq!(soon("the end", heard).await.unwrap(), b"");
+        world
+            .logged(&["connection complete", "due to policy change"])
+            .await;
+    });
+}
+
+#[test]
 fn what_is_left_at_the_deadline_is_cut_and_logged() {
     local(async {
         let world = World::start().await;
