@@ -124,7 +124,7 @@ impl Core {
     /// True while an exchange of HTTP/1 waits for the end of its answer.
     fn has_unanswered(&self) -> bool {
         self.streams
-            .get(&self.open)
+            .get(self.open)
             .is_some_and(|entry| !entry.sent)
     }
 

@@ -215,8 +215,8 @@ fn may_have_control(value: &[u8]) -> bool {
     if let Some(last) = value.last_chunk::<16>() {
         // The compiler makes vector instructions of it.
         let (large, rest) = value.as_chunks::<64>();
-        return large.iter().any(|chunk| has_low(chunk))
-            || rest.as_chunks::<16>().0.iter().any(|chunk| has_low(chunk))
+        return large.iter().any(has_low)
+            || rest.as_chunks::<16>().0.iter().any(has_low)
             || has_low(last);
     }
     if let (Some(front), Some(back)) = (value.first_chunk::<8>(), value.last_chunk::<8>()) {
