@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use lateen_h2::{Code, Config, Connection, Event, FLOOR, Field, Known, Moment, Prebuilt, StreamId};
+use lateen_h2::{Code, Config, Connection, Event, FLOOR, Field, Known, Prebuilt, StreamId, Timestamp};
 use libfuzzer_sys::fuzz_target;
 
-const START: Moment = Moment::from_micros(1_000_000);
+const START: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// Little is enough to reach every limit.
 fn config(requests: bool) -> Config {

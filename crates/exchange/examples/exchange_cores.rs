@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lateen_exchange::{Config, Protocol, client, server};
-use lateen_h2::{Event, Field, Known, Moment};
+use lateen_h2::{Event, Field, Known, Timestamp};
 use lateen_http::{Canonical, Downstream, FieldValue, PeerKind, Rules, Scheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -101,8 +101,8 @@ fn http1() {
 fn http2() {
     let mut proxy = Proxy::new(Protocol::Http2);
     let config = lateen_h2::Config::requests().share();
-    let mut user = lateen_h2::Connection::client(&config, Moment::default());
-    let mut application = lateen_h2::Connection::server(&config, Moment::default());
+    let mut user = lateen_h2::Connection::client(&config, Timestamp::default());
+    let mut application = lateen_h2::Connection::server(&config, Timestamp::default());
     let content = Bytes::from(vec![b'x'; 1024]);
     let mut came = 0;
     for run in 0..WARM + RUNS {
@@ -165,7 +165,7 @@ fn hear(
     let bytes = memory.take();
     let mut input = &bytes[..];
     while let Some(event) = peer
-        .receive(&mut input, Moment::default())
+        .receive(&mut input, Timestamp::default())
         .expect("the proxy is right")
     {
         act(peer, event);

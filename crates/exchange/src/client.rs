@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lateen_h1::ClientConnection;
-use lateen_h2::Moment;
+use lateen_h2::Timestamp;
 use lateen_http::{Asked, ConnectHead, FramedResponse, Length, RequestHead, Upgrade, WebSocketKey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -30,7 +30,7 @@ pub fn open<IO: AsyncRead + AsyncWrite + Unpin>(
     let codec = match config.protocol {
         Protocol::Http1 => Codec::Client1(ClientConnection::new(config.http1)),
         Protocol::Http2 => {
-            let http2 = lateen_h2::Connection::client(&config.http2, Moment::default());
+            let http2 = lateen_h2::Connection::client(&config.http2, Timestamp::default());
             Codec::Http2(http2)
         }
     };

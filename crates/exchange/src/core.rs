@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lateen_h1::{ClientConnection, ServerConnection};
-use lateen_h2::{Moment, StreamId};
+use lateen_h2::{StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Trailers};
 
 use crate::config::Config;
@@ -209,9 +209,9 @@ impl Core {
     }
 
     /// Time as HTTP/2 counts it.
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Timestamp {
         let micros = self.origin.elapsed().as_micros();
-        Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        Timestamp::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
     /// True if the connection speaks HTTP/2.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lateen_h1::{ClientEvent, Length, ServerEvent};
-use lateen_h2::{Code, Event, Field, Known, Moment, StreamId};
+use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
 
 use crate::core::{Codec, Core, Entry, Key, Wakes};
@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// The next event of HTTP/2 `input`, which is the rest of `buffer`.
-    pub(crate) fn next2(&mut self, buffer: &Bytes, input: &mut &[u8], now: Moment) -> Outcome {
+    pub(crate) fn next2(&mut self, buffer: &Bytes, input: &mut &[u8], now: Timestamp) -> Outcome {
         let Codec::Http2(http2) = &mut self.codec else {
             return Ok(None);
         };

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::task::{Context, Poll};
 
 use lateen_h1::ServerConnection;
-use lateen_h2::Moment;
+use lateen_h2::Timestamp;
 use lateen_http::{
     FieldName, FieldValue, FramedRequest, Known, Length, RequestHead, ResponseHead, Status,
     Upgrade, WebSocketKey,
@@ -37,7 +37,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         let codec = match config.protocol {
             Protocol::Http1 => Codec::Server1(ServerConnection::new(config.http1)),
             Protocol::Http2 => {
-                let http2 = lateen_h2::Connection::server(&config.http2, Moment::default());
+                let http2 = lateen_h2::Connection::server(&config.http2, Timestamp::default());
                 Codec::Http2(http2)
             }
         };

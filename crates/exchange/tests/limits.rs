@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{PIPE, PROTOCOLS, answer, head, local, pair, text};
 use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, server};
-use lateen_h2::{Field, Moment};
+use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
 use tokio::io::{AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
@@ -108,7 +108,7 @@ fn malformed_http2_head_is_answered_with_400_and_the_connection_goes_on() {
             server.next().await.map(|_| ())
         });
         let config = lateen_h2::Config::requests().share();
-        let mut client = lateen_h2::Connection::client(&config, Moment::default());
+        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
         for method in ["get", "GET"] {
             let fields = [
                 Field::new(":method", method),
@@ -130,7 +130,7 @@ fn malformed_http2_head_is_answered_with_400_and_the_connection_goes_on() {
                 .await
                 .expect("it is open");
             let mut input = &input[..length];
-            while let Ok(Some(event)) = client.receive(&mut input, Moment::default()) {
+            while let Ok(Some(event)) = client.receive(&mut input, Timestamp::default()) {
                 if let lateen_h2::Event::Response { status, .. } = event {
                     statuses.push(status);
                 }

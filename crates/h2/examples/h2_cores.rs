@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_h2::{Config, Connection, Event, Field, Moment, Prebuilt, StreamId};
+use lateen_h2::{Config, Connection, Event, Field, Prebuilt, StreamId, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Frames that each core relays in each direction, in groups of one for each stream.
@@ -88,7 +88,7 @@ fn measured_crate_single_1k(pair: &mut Theirs, payload: Bytes) {
     pair.relay(payload);
 }
 
-const NOW: Moment = Moment::from_micros(1);
+const NOW: Timestamp = Timestamp::from_micros(1);
 
 fn request(number: usize) -> String {
     format!("00-{number:032x}-b7ad6b7169203331-00")
@@ -150,7 +150,7 @@ fn answer(mut server: Connection, wire: &[Vec<u8>]) {
 }
 
 /// Writes what one has to say, and reads it at the other.
-fn join(from: &mut Connection, to: &mut Connection, wire: &mut Vec<u8>, now: Moment) -> usize {
+fn join(from: &mut Connection, to: &mut Connection, wire: &mut Vec<u8>, now: Timestamp) -> usize {
     let mut came = 0;
     while from.has_output() {
         wire.clear();
@@ -174,7 +174,7 @@ struct Ours {
     server: Connection,
     streams: Vec<StreamId>,
     wire: Vec<u8>,
-    now: Moment,
+    now: Timestamp,
 }
 
 impl Ours {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_h2::{Config, Connection, Event, Field, Fields, Known, Moment, StreamId};
+use lateen_h2::{Config, Connection, Event, Field, Fields, Known, StreamId, Timestamp};
 
 /// Requests that each core makes.
 const REQUESTS: usize = 1000;
@@ -157,7 +157,7 @@ struct Pair {
     client: Connection,
     server: Connection,
     wire: Vec<u8>,
-    now: Moment,
+    now: Timestamp,
     /// The buffer for the next request's fields.
     fields: Fields,
     requests: usize,
@@ -176,7 +176,7 @@ impl Pair {
             ..Config::requests()
         }
         .share();
-        let now = Moment::from_micros(1);
+        let now = Timestamp::from_micros(1);
         let mut pair = Pair {
             client: Connection::client(&config, now),
             server: Connection::server(&config, now),

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use bytes::Bytes;
-use lateen_h2::{Config, Connection, ConnectionError, Event, Field, Moment, Prebuilt, StreamId};
+use lateen_h2::{Config, Connection, ConnectionError, Event, Field, Prebuilt, StreamId, Timestamp};
 
 const TEXT: &[u8] = b"What is whole is answered, and what is not is not.\n";
 
@@ -30,7 +30,7 @@ fn serve(mut tcp: TcpStream) -> std::io::Result<Option<ConnectionError>> {
         max_streams: 100,
         ..Config::tunnel()
     };
-    let mut connection = Connection::server(&config.share(), Moment::default());
+    let mut connection = Connection::server(&config.share(), Timestamp::default());
     let mut tunnels = HashSet::new();
     let mut buffer = [0; 64 * 1024];
     loop {
@@ -43,7 +43,7 @@ fn serve(mut tcp: TcpStream) -> std::io::Result<Option<ConnectionError>> {
             0 => return Ok(None),
             length => length,
         };
-        let now = Moment::from_micros(start.elapsed().as_micros() as u64);
+        let now = Timestamp::from_micros(start.elapsed().as_micros() as u64);
         let mut input = &buffer[..length];
         loop {
             match connection.receive(&mut input, now) {

@@ -15,7 +15,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use bytes::Bytes;
-use lateen_h2::{Config, Connection, Event, Field, Fields, Known, Moment, StreamId};
+use lateen_h2::{Config, Connection, Event, Field, Fields, Known, StreamId, Timestamp};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -62,7 +62,7 @@ fn drive(
             0 => return Ok(()),
             length => length,
         };
-        let now = Moment::from_micros(start.elapsed().as_micros() as u64);
+        let now = Timestamp::from_micros(start.elapsed().as_micros() as u64);
         let mut input = &buffer[..length];
         loop {
             match connection.receive(&mut input, now) {
@@ -85,7 +85,7 @@ fn serve(listener: &TcpListener) -> Result<()> {
         let (tcp, _) = listener.accept()?;
         std::thread::spawn(move || {
             let config = Config::requests().share();
-            let mut connection = Connection::server(&config, Moment::default());
+            let mut connection = Connection::server(&config, Timestamp::default());
             let mut requests = HashMap::new();
             let result = drive(tcp, &mut connection, |connection, event| {
                 serve_event(connection, &mut requests, event);
@@ -169,7 +169,7 @@ fn answer(connection: &mut Connection, requests: &mut Requests, stream: StreamId
 
 fn get(address: &str, path: &str) -> Result<()> {
     let config = Config::requests().share();
-    let mut connection = Connection::client(&config, Moment::default());
+    let mut connection = Connection::client(&config, Timestamp::default());
     let fields = [
         Field::known(Known::Method, "GET"),
         Field::known(Known::Scheme, "http"),

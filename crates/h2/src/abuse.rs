@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 /// Which abuse of HTTP/2 ended a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -143,7 +143,7 @@ impl fmt::Display for Abuse {
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     left: u32,
-    /// In milliseconds, see [`Moment::millis`].
+    /// In milliseconds, see [`Timestamp::millis`].
     filled: u32,
 }
 
@@ -152,7 +152,7 @@ struct Bucket {
 pub(crate) struct Meters([Bucket; METERED]);
 
 impl Meters {
-    pub(crate) fn new(allowances: &Allowances, now: Moment) -> Self {
+    pub(crate) fn new(allowances: &Allowances, now: Timestamp) -> Self {
         let filled = now.millis();
         Meters(allowances.0.map(|allowance| Bucket {
             left: allowance.burst,
@@ -161,7 +161,7 @@ impl Meters {
     }
 
     /// Takes one; `false` if there is none.
-    pub(crate) fn take(&mut self, allowances: &Allowances, of: Abuse, now: Moment) -> bool {
+    pub(crate) fn take(&mut self, allowances: &Allowances, of: Abuse, now: Timestamp) -> bool {
         let Some(bucket) = self.0.get_mut(of as usize) else {
             return false;
         };
@@ -211,12 +211,12 @@ mod tests {
                 assert_eq!(abuse, Abuse::UnreadReplies);
                 continue;
             };
-            let start = Moment::default();
+            let start = Timestamp::default();
             let mut meters = Meters::new(allowances, start);
             let mut take = |now| meters.take(allowances, abuse, now);
             assert!((0..burst).all(|_| take(start)), "{abuse:?}");
             assert!(!take(start), "{abuse:?}");
-            let later = Moment::from_micros(1_000_000);
+            let later = Timestamp::from_micros(1_000_000);
             assert!((0..per_second).all(|_| take(later)));
             assert!(!take(later), "{abuse:?}");
             meters.earn(allowances, abuse, 1);
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn what_has_no_allowance_is_never_granted() {
         let allowances = Allowances::tunnel();
-        let mut meters = Meters::new(&allowances, Moment::default());
-        let never = Moment::from_micros(u64::MAX);
+        let mut meters = Meters::new(&allowances, Timestamp::default());
+        let never = Timestamp::from_micros(u64::MAX);
         assert!(!meters.take(&allowances, Abuse::UnreadReplies, never));
     }
 }

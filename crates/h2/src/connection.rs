@@ -19,12 +19,12 @@ use crate::error::{ConnectionError, StreamId};
 use crate::flags;
 use crate::frame::{self, HEAD, Head, PREFACE, kind, setting};
 use crate::hpack::{Decoder, Encoder, Fields, Limits};
-use crate::moment::Moment;
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::recv_flow::{Credit, RecvFlow};
 use crate::stream::Stream;
 use crate::streams::Streams;
+use crate::timestamp::Timestamp;
 use crate::turns::Turns;
 use crate::waiting::Waiting;
 
@@ -100,7 +100,7 @@ pub struct Connection {
     closing: Closing,
     /// The peer sent a GOAWAY.
     peer_closing: bool,
-    settings_due: Option<Moment>,
+    settings_due: Option<Timestamp>,
     failed: Option<ConnectionError>,
 }
 
@@ -109,16 +109,16 @@ const _: () = assert!(size_of::<Connection>() <= 872);
 
 impl Connection {
     /// The client's side. There is output at once.
-    pub fn client(config: &SharedConfig, now: Moment) -> Self {
+    pub fn client(config: &SharedConfig, now: Timestamp) -> Self {
         Connection::new(config, false, now)
     }
 
     /// The server's side. There is output at once; a server need not wait for the client's first bytes.
-    pub fn server(config: &SharedConfig, now: Moment) -> Self {
+    pub fn server(config: &SharedConfig, now: Timestamp) -> Self {
         Connection::new(config, true, now)
     }
 
-    fn new(config: &SharedConfig, server: bool, now: Moment) -> Self {
+    fn new(config: &SharedConfig, server: bool, now: Timestamp) -> Self {
         let config = Arc::clone(&config.0);
         let mut connection = Connection {
             server,
@@ -296,7 +296,7 @@ impl Connection {
     }
 
     /// Charges the peer for something that is allowed, but not too often.
-    fn charge(&mut self, of: Abuse, now: Moment) -> Result<(), ConnectionError> {
+    fn charge(&mut self, of: Abuse, now: Timestamp) -> Result<(), ConnectionError> {
         match self.meters.take(&self.config.allowances, of, now) {
             true => Ok(()),
             false => Err(ConnectionError::abuse(of)),

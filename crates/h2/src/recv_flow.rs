@@ -13,46 +13,50 @@
 use std::time::Duration;
 
 use crate::config::{Config, FLOOR};
-use crate::moment::Moment;
 use crate::stream::Stream;
+use crate::timestamp::Timestamp;
 
-/// After so many samples that found the windows large enough, the path is sampled that much less often.
+/// The highest [`Sample::backoff`]: the path is sampled at least once in 16 times the usual interval.
 const MAX_BACKOFF: u8 = 4;
 
-/// The account of what comes.
+/// The receive windows of a connection and its streams. All numbers are bytes.
 #[derive(Debug)]
 pub(crate) struct RecvFlow {
-    /// What the peer may still send on the connection.
+    /// Bytes that the peer may still send on the connection.
     credit: u32,
-    /// What came and nobody has consumed.
+    /// Bytes that came on all streams and that no caller has consumed.
     held: u32,
-    /// What it should have as credit.
+    /// The credit that the connection is brought up to. It grows with the path, up to `connection_most`.
     window: u32,
-    /// Most of credit and held together.
+    /// The limit of `credit` and `held` together. A ledger sets it.
     allowance: u32,
-    /// Most of both that there will be, as far as is known now.
+    /// The limit that `allowance` may be raised to. A ledger sets it, and [`RecvFlow::room`] counts with it.
     most: u32,
-    /// What all streams may hold if they are not consumed: their credit and what they hold.
+    /// Bytes that all streams may hold if no caller consumes any: their credits and what they hold now.
     committed: u64,
-    /// What a stream's window is to be, if there is room.
+    /// The window that a stream gets if there is room. It grows with the path, from `stream_first` up to `stream_most`.
     target: u32,
+    /// The window of a new stream; see [`Config::stream_first`].
     stream_first: u32,
+    /// The largest window of a stream; see [`Config::stream_most`].
     stream_most: u32,
+    /// The largest window of the connection; see [`Config::connection_most`].
     connection_most: u32,
-    /// Bytes that came.
+    /// Bytes of DATA that came since the connection began, padding included.
     came: u64,
+    /// The measurement of the path.
     sample: Sample,
 }
 
-/// The least that is granted of a window at a time. Of one that has grown the peer keeps more than a round trip needs,
-/// since it grew to at least 4/3 of that.
+/// The smallest grant of a window: a half of a first window, or a quarter of one that has grown. A grown window is at least
+/// 4/3 of what a round trip needs, so the peer does not run out of it before a grant arrives.
 #[inline]
 fn portion(window: u32, first: u32) -> u32 {
     window / if window > first { 4 } else { 2 }
 }
 
-/// The time between two samples, doubled as often as backoff says. Within a machine a round trip takes microseconds, and
-/// a PING for each would be a flood.
+/// The shortest time between two samples, before it is doubled `backoff` times. Within a machine a round trip takes
+/// microseconds, and a PING for each would be a flood.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A look at the path: a PING, the time until its answer, and what came since the last one.
@@ -66,47 +70,52 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// more came in a second while the round trip stayed as it was. There is one for each time the round trip became longer.
 #[derive(Debug, Default)]
 struct Sample {
-    /// Whether an answer is awaited, and when the last PING was sent.
+    /// True while a PING of a sample has no answer.
     asking: bool,
-    asked: Moment,
+    /// The time at which the last PING of a sample was sent.
+    asked: Timestamp,
+    /// How often [`PAUSE`] is doubled, at most [`MAX_BACKOFF`] times. Each sample that changes nothing adds one.
     backoff: u8,
-    /// [`RecvFlow::came`] at the last answer, and when that was.
-    mark: (u64, Moment),
-    /// Bytes in a second when the windows grew last.
+    /// [`RecvFlow::came`] at the last answer, and the time of that answer.
+    mark: (u64, Timestamp),
+    /// The rate, in bytes a second, at which the windows grew last.
     best: u64,
-    /// The round trip, in microseconds, that `best` and the last trial are about.
+    /// The round trip, in microseconds, at which `best` was measured or the last trial began.
     trip: u32,
-    /// Boxed, since there seldom is one.
+    /// The trial that is under way. It is boxed because most connections never have one.
     trial: Option<Box<Trial>>,
 }
 
-/// Larger windows for a path that became slower, and what is again if they do not help.
+/// Larger windows for a path that became slower. The fields hold the values that come back if the windows do not help.
 #[derive(Debug)]
 struct Trial {
+    /// [`RecvFlow::target`] before the trial.
     target: u32,
+    /// [`RecvFlow::window`] before the trial.
     window: u32,
+    /// [`Sample::best`] before the trial.
     best: u64,
-    /// Samples that may yet show that it helps: the first one is partly of the time before the peer knew of it.
+    /// The number of samples after which the trial ends. The first of them began before the peer knew the larger windows.
     left: u8,
 }
 
-/// Whether one is more than half as much again as the other.
+/// True if `one` is more than 3/2 of `other`.
 fn exceeds(one: u64, other: u64) -> bool {
     one > other.saturating_add(other / 2)
 }
 
-/// What a connection's windows are, in bytes.
+/// The receive window of a connection, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
-    /// What the peer may send before it must wait for us.
+    /// Bytes that the peer may send before it must wait for a grant.
     pub credit: u32,
-    /// What came and was not consumed.
+    /// Bytes that came and were not consumed.
     pub held: u32,
-    /// What the peer could make use of in all: an allowance of this much would not slow it down.
+    /// The allowance that would not slow the peer down.
     pub wanted: u32,
-    /// Most of both together, as it was set.
+    /// The limit of `credit` and `held` together, as [`Connection::set_allowance`](crate::Connection::set_allowance) set it.
     pub allowance: u32,
-    /// Bytes of DATA that came so far, with padding.
+    /// Bytes of DATA that came so far, padding included.
     pub came: u64,
 }
 
@@ -146,26 +155,26 @@ impl RecvFlow {
         self.most = bytes;
     }
 
-    /// A stream was opened with a first window.
+    /// Counts a stream that was opened with a first window.
     pub(crate) fn opened(&mut self) {
         self.committed += u64::from(self.stream_first);
     }
 
-    /// A stream is no longer here: its caller consumes nothing more.
+    /// Takes a stream out of the account when it is removed. Its caller consumes nothing more.
     pub(crate) fn removed(&mut self, stream: &mut Stream) {
         self.ended(stream);
         self.let_go(stream);
     }
 
-    /// What came on a stream is nobody's.
+    /// Counts what a stream holds as consumed: its caller has let it go.
     pub(crate) fn let_go(&mut self, stream: &mut Stream) {
         let held = std::mem::take(&mut stream.held);
         self.held -= held;
         self.committed -= u64::from(held);
     }
 
-    /// So many bytes of DATA come on the connection; `false` if it may not send them. What is not passed on is
-    /// [`RecvFlow::dropped`] next.
+    /// Counts a DATA frame of so many bytes; `false` if the peer had no credit for it. [`RecvFlow::dropped`] follows for bytes
+    /// that no stream gets.
     #[inline]
     #[must_use]
     pub(crate) fn receive(&mut self, bytes: u32) -> bool {
@@ -178,14 +187,14 @@ impl RecvFlow {
         true
     }
 
-    /// Of what came nobody will see so many bytes, and no stream was charged for them.
+    /// Counts so many bytes as consumed that no stream was charged for.
     #[inline]
     pub(crate) fn dropped(&mut self, bytes: u32) {
         self.held -= bytes;
     }
 
-    /// A stream's caller is done with so many bytes: what the peer gets on that stream for it, if it is time and it may
-    /// still send. So many more streams may yet be opened.
+    /// Counts so many bytes of a stream as consumed. Returns the grant for the stream if one is due and the stream is `open`
+    /// for the peer. `more_streams` is the number of streams that may still be opened.
     #[inline]
     pub(crate) fn consumed(
         &mut self,
@@ -218,8 +227,9 @@ impl RecvFlow {
         Some(missing)
     }
 
-    /// What there is for a stream that has so much, when all others hold what they may, those included that may yet be
-    /// opened, and a working window is left. Of little, a half is for those to come, and a quarter is the working window.
+    /// The room for a stream that has `has` bytes, if all other streams hold what they may and a working window is left.
+    /// Streams that may still be opened count with their first windows, at most with a half of `most`. The working window is
+    /// at most a quarter of `most`.
     fn room(&self, has: u32, more_streams: u32) -> u32 {
         let others = self.committed - u64::from(has);
         let new = u64::from(self.stream_first) * u64::from(more_streams);
@@ -229,18 +239,18 @@ impl RecvFlow {
         u32::try_from(room).unwrap_or(u32::MAX)
     }
 
-    /// Nothing more comes on this stream: what it had as credit is committed no longer.
+    /// Takes back the credit of a stream that the peer has ended.
     pub(crate) fn ended(&mut self, stream: &mut Stream) {
         self.committed -= u64::from(std::mem::take(&mut stream.credit));
     }
 
-    /// What the peer gets on the connection, if it is time.
+    /// The grant for the connection, if one is due.
     #[inline]
     pub(crate) fn grant(&mut self) -> Option<u32> {
         let aim = self.window.min(self.allowance.saturating_sub(self.held));
         let missing = aim.saturating_sub(self.credit);
         let window = self.window.min(self.allowance);
-        // Where little is left, crumbs would cost more than they carry: then it waits until nothing is left.
+        // A small grant costs more than it carries. Where little is left, the grant waits until the credit is used up.
         if missing < portion(window, FLOOR) && (missing == 0 || self.credit > 0) {
             return None;
         }
@@ -250,7 +260,7 @@ impl RecvFlow {
 
     /// True if the path should be sampled now: a PING whose answer is [`RecvFlow::sampled`].
     #[inline]
-    pub(crate) fn wants_sample(&mut self, now: Moment) -> bool {
+    pub(crate) fn wants_sample(&mut self, now: Timestamp) -> bool {
         let sample = &mut self.sample;
         if sample.asking
             || self.came - sample.mark.0 < u64::from(self.window / 2) << sample.backoff
@@ -266,8 +276,8 @@ impl RecvFlow {
         true
     }
 
-    /// A round trip is over; `false` if none was being measured.
-    pub(crate) fn sampled(&mut self, now: Moment) -> bool {
+    /// Ends the measurement of a round trip; `false` if none was under way.
+    pub(crate) fn sampled(&mut self, now: Timestamp) -> bool {
         let sample = &mut self.sample;
         if !std::mem::take(&mut sample.asking) {
             return false;
@@ -279,7 +289,7 @@ impl RecvFlow {
         let product = rate.saturating_mul(u64::from(trip)) / 1_000_000;
         if exceeds(sample.trip.into(), trip.into()) {
             sample.trip = trip;
-            // Whatever comes faster now, it is not the trial's doing.
+            // A shorter path explains a higher rate, so the trial proves nothing.
             if self.undo() {
                 return true;
             }
@@ -289,11 +299,11 @@ impl RecvFlow {
         true
     }
 
-    /// Adapts the windows after a round trip. It was `full` if the peer sent as much as the windows allowed.
+    /// Adapts the windows after a round trip. `full` says that the peer sent as much as the windows allowed.
     fn adapt(&mut self, rate: u64, trip: u32, full: bool) {
         let sample = &mut self.sample;
         let longer = exceeds(trip.into(), sample.trip.into());
-        // What comes faster over a queue that became longer, a trial's windows did not bring.
+        // A higher rate over a longer queue is no effect of a trial's windows.
         let helps = exceeds(rate, sample.best) && !(longer && sample.trial.is_some());
         if full && helps {
             sample.trial = None;
@@ -302,7 +312,7 @@ impl RecvFlow {
             sample.backoff = (sample.backoff + 1).min(MAX_BACKOFF);
             trial.left -= 1;
             if trial.left == 0 {
-                // A queue that the trial made longer is no longer path.
+                // The trial may have made a queue longer, which the round trip then contains.
                 sample.trip = sample.trip.max(trip);
                 self.undo();
             }
@@ -314,7 +324,7 @@ impl RecvFlow {
                 best: sample.best,
                 left: 3,
             }));
-            // More than a window in a round trip came in part while the path was shorter.
+            // A rate above one window for each round trip was partly measured while the path was shorter.
             sample.best = rate.min(u64::from(self.window) * 1_000_000 / u64::from(trip.max(1)));
         } else {
             sample.backoff = (sample.backoff + 1).min(MAX_BACKOFF);
@@ -327,7 +337,7 @@ impl RecvFlow {
         self.window = doubled(self.window, self.connection_most);
     }
 
-    /// The windows are what they were before the trial; `false` if there is none.
+    /// Restores the windows from before the trial; `false` if there is none.
     fn undo(&mut self) -> bool {
         let Some(trial) = self.sample.trial.take() else {
             return false;

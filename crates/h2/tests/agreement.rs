@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use bytes::{Bytes, BytesMut};
 use common::drive::{drive, within};
 use common::{connect, ok, small};
-use lateen_h2::{Code, Config, Connection, Event, Field, Moment, StreamId};
+use lateen_h2::{Code, Config, Connection, Event, Field, StreamId, Timestamp};
 use tokio::io::duplex;
 use tokio::task::spawn_local;
 
@@ -96,7 +96,7 @@ impl Echo {
 async fn our_server_serves_it(pipe: usize, config: Config, streams: usize) {
     let (near, far) = duplex(pipe);
     let mut echo = Echo::default();
-    let connection = Connection::server(&config.share(), Moment::default());
+    let connection = Connection::server(&config.share(), Timestamp::default());
     let server = spawn_local(async move {
         let result = drive(far, connection, |connection, event| {
             echo.act(connection, event)
@@ -203,7 +203,7 @@ async fn it_serves_our_client(pipe: usize, config: Config, streams: usize) {
             });
         }
     });
-    let connection = Connection::client(&config.share(), Moment::default());
+    let connection = Connection::client(&config.share(), Timestamp::default());
     let mut unsent: BTreeMap<u32, (StreamId, Bytes)> = BTreeMap::new();
     let mut got: BTreeMap<u32, (Vec<u8>, bool)> = BTreeMap::new();
     let mut opened = 0;
@@ -297,7 +297,7 @@ async fn our_server_drains_and_the_h2_crate_follows() {
     within(async {
         let (near, far) = duplex(64 * 1024);
         let mut echo = Echo::default();
-        let connection = Connection::server(&small().share(), Moment::default());
+        let connection = Connection::server(&small().share(), Timestamp::default());
         let server = spawn_local(drive(far, connection, move |connection, event| {
             let first = matches!(event, Some(Event::Request { .. }));
             echo.act(connection, event);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::drive::{drive, within};
 use common::{ok, ordinary};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use lateen_h2::{Code, Config, Connection, Event, Field, Known, Moment, StreamId};
+use lateen_h2::{Code, Config, Connection, Event, Field, Known, StreamId, Timestamp};
 use tokio::io::duplex;
 use tokio::task::spawn_local;
 
@@ -172,7 +172,7 @@ fn answer(connection: &mut Connection, got: &Got) {
 
 async fn our_server_serves_it(pipe: usize, config: Config) {
     let (near, far) = duplex(pipe);
-    let connection = Connection::server(&config.share(), Moment::default());
+    let connection = Connection::server(&config.share(), Timestamp::default());
     let mut requests = BTreeMap::<u32, Got>::new();
     let server = spawn_local(drive(far, connection, move |connection, event| {
         let stream = match event {
@@ -292,7 +292,7 @@ async fn it_serves_our_client(pipe: usize, config: Config) {
             spawn_local(it_serves_one(request, respond));
         }
     });
-    let connection = Connection::client(&config.share(), Moment::default());
+    let connection = Connection::client(&config.share(), Timestamp::default());
     let mut answers = BTreeMap::<u32, Got>::new();
     let mut opened = 0;
     let result = drive(near, connection, |connection, event| {
@@ -403,7 +403,7 @@ async fn the_h2_crate_answers_our_client() {
 async fn extended_connect_agrees_with_the_h2_crate() {
     within(async {
         let (near, far) = duplex(64 * 1024);
-        let connection = Connection::server(&Config::requests().share(), Moment::default());
+        let connection = Connection::server(&Config::requests().share(), Timestamp::default());
         let server = spawn_local(drive(far, connection, |connection, event| match event {
             Some(Event::Request {
                 stream, connect, ..
@@ -458,7 +458,7 @@ async fn extended_connect_agrees_with_the_h2_crate() {
                 stream.send_data("hello".into(), true).unwrap();
             }
         });
-        let connection = Connection::client(&Config::requests().share(), Moment::default());
+        let connection = Connection::client(&Config::requests().share(), Timestamp::default());
         let (mut asked, mut got) = (false, Vec::new());
         let result = drive(near, connection, |connection, event| match event {
             Some(Event::Data { stream, bytes, end }) => {

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use lateen_h2::Moment;
+use lateen_h2::Timestamp;
 
-const NOW: Moment = Moment::from_micros(1_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// RFC 9113 §8.1.1, and RFC 9110 §9.3.6 for tunnels.
 #[test]

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Cause, Code, Moment};
+use lateen_h2::{Cause, Code, Timestamp};
 
-const NOW: Moment = Moment::from_micros(1_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// RFC 9113: what ends a connection, and with which code.
 #[test]

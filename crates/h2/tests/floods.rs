@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Abuse, Allowance, Cause, Code, Config, ConnectionError, Moment};
+use lateen_h2::{Abuse, Allowance, Cause, Code, Config, ConnectionError, Timestamp};
 
-const NOW: Moment = Moment::from_micros(1_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// Sends the same again and again: after how many times the connection ended, and by what.
 fn flood(

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Code, Moment};
+use lateen_h2::{Code, Timestamp};
 
-const NOW: Moment = Moment::from_micros(1_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// A caller lets go of what it has finished, before anything was written.
 #[test]

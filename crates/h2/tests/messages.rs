@@ -4,11 +4,11 @@ mod common;
 
 use common::*;
 use lateen_h2::{
-    Abuse, Cause, Code, Config, Connection, Event, Field, Fields, Gone, InformError, Known, Moment,
-    RequestError, StreamId,
+    Abuse, Cause, Code, Config, Connection, Event, Field, Fields, Gone, InformError, Known,
+    RequestError, StreamId, Timestamp,
 };
 
-const NOW: Moment = Moment::from_micros(1_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// Sends an ordinary request that ends, or that data follows.
 fn ask(pair: &mut Pair, method: &str, end: bool) -> StreamId {

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use lateen_h2::{Code, Config, Field, Moment, StreamId};
+use lateen_h2::{Code, Config, Field, StreamId, Timestamp};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -159,7 +159,7 @@ proptest! {
                 connection.set_allowance(bytes);
                 connection.set_most(bytes);
             }
-                Step::Wait(micros) => pair.now = Moment::from_micros(pair.now.as_micros() + micros),
+                Step::Wait(micros) => pair.now = Timestamp::from_micros(pair.now.as_micros() + micros),
                 Step::Ping(client) => side!(client).connection.ping(7),
                 Step::Rest => { pair.client.connection.rest(); pair.server.connection.rest(); }
             }
@@ -213,13 +213,13 @@ proptest! {
     ) {
         let start = || if to_client { client(small(), 2) } else {
             let mut server = server(small());
-            server.receive(&frame(1, 4, 1, CONNECT), Moment::default()).unwrap();
+            server.receive(&frame(1, 4, 1, CONNECT), Timestamp::default()).unwrap();
             server
         };
         let bytes: Vec<u8> = frames.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, payload)).collect();
         let run = |pieces: Vec<&[u8]>| {
             let mut end = start();
-            let result = pieces.into_iter().try_for_each(|piece| end.receive(piece, Moment::default()));
+            let result = pieces.into_iter().try_for_each(|piece| end.receive(piece, Timestamp::default()));
             end.write(usize::MAX);
             (end.heard, end.wire, result)
         };

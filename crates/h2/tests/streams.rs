@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Code, Config, Event, Field, Gone, Moment, RequestError};
+use lateen_h2::{Code, Config, Event, Field, Gone, RequestError, Timestamp};
 
 #[test]
 fn a_request_is_answered_and_data_goes_both_ways() {
@@ -175,7 +175,7 @@ fn requests_that_a_go_away_leaves_out_are_told() {
     client
         .receive(
             &frame(7, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0]),
-            Moment::default(),
+            Timestamp::default(),
         )
         .unwrap();
     assert_eq!(client.heard.unprocessed, [5]);
@@ -199,7 +199,7 @@ fn settings_must_be_acknowledged_in_time() {
     assert!(
         pair.server
             .connection
-            .tick(Moment::from_micros(due.as_micros() - 1))
+            .tick(Timestamp::from_micros(due.as_micros() - 1))
             .is_ok()
     );
     assert_eq!(
@@ -212,7 +212,7 @@ fn settings_must_be_acknowledged_in_time() {
     assert!(
         pair.server
             .connection
-            .tick(Moment::from_micros(u64::MAX))
+            .tick(Timestamp::from_micros(u64::MAX))
             .is_ok()
     );
     pair.server.connection.close(Code::NO_ERROR);
@@ -318,7 +318,7 @@ fn an_idle_connection_gives_its_memory_back_and_works_on() {
 #[test]
 fn data_is_a_slice_of_the_input() {
     let mut server = server(small());
-    let now = Moment::default();
+    let now = Timestamp::default();
     server.receive(&frame(1, 4, 1, CONNECT), now).unwrap();
     let input = frame(0, 0, 1, &[5; 1000]);
     // Cut within the frame: what is there goes through at once.
@@ -337,7 +337,7 @@ fn data_is_a_slice_of_the_input() {
 fn a_stream_that_was_let_go_in_the_midst_of_a_frame_says_nothing_more() {
     for release in [true, false] {
         let mut server = server(small());
-        let now = Moment::default();
+        let now = Timestamp::default();
         server.receive(&frame(1, 4, 1, CONNECT), now).unwrap();
         let (stream, _) = server.heard.heads[0];
         let input = frame(0, 1, 1, &[5; 1000]);

@@ -4,7 +4,7 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use lateen_h2::{Config, FLOOR, Moment, StreamId};
+use lateen_h2::{Config, FLOOR, StreamId, Timestamp};
 
 /// As much as goes in sixty round trips of ten milliseconds on a path that carries so much in each.
 fn pour(pair: &mut Pair, stream: StreamId, per_trip: usize) {
@@ -132,7 +132,7 @@ fn a_first_window_that_changes_changes_all_streams() {
     let mut client = client(small(), 1);
     let window = |bytes: u32| [&[0, 4][..], &bytes.to_be_bytes()].concat();
     let ok = frame(1, 4, 1, b"\x88");
-    let now = Moment::default();
+    let now = Timestamp::default();
     client.receive(&ok, now).unwrap();
     let (stream, _) = client.heard.heads[0];
     client
@@ -163,7 +163,7 @@ fn a_first_window_that_changes_changes_all_streams() {
 #[test]
 fn padding_is_given_back_at_once() {
     let mut server = server(small());
-    let now = Moment::default();
+    let now = Timestamp::default();
     server.receive(&frame(1, 4, 1, CONNECT), now).unwrap();
     let mut payload = vec![0; 256];
     payload[0] = 254;

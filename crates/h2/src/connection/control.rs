@@ -8,7 +8,7 @@ use crate::error::{Cause, ConnectionError, StreamId};
 use crate::event::{Event, Outcome};
 use crate::flags;
 use crate::frame::{self, Head, flag, kind, setting};
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 /// The PING that measures a round trip.
 pub(super) const SAMPLE: [u8; 8] = *b"lateen w";
@@ -75,7 +75,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn settings_came(&mut self, now: Moment) -> Outcome<'static> {
+    pub(super) fn settings_came(&mut self, now: Timestamp) -> Outcome<'static> {
         self.entries = 0;
         self.charge(Abuse::SettingsFlood, now)?;
         if !self.peer.known {
@@ -103,7 +103,7 @@ impl Connection {
         &mut self,
         ack: bool,
         payload: [u8; 8],
-        now: Moment,
+        now: Timestamp,
     ) -> Outcome<'static> {
         if !ack {
             self.charge(Abuse::PingFlood, now)?;
@@ -126,7 +126,12 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn go_away_came(&mut self, last: u32, code: Code, now: Moment) -> Outcome<'static> {
+    pub(super) fn go_away_came(
+        &mut self,
+        last: u32,
+        code: Code,
+        now: Timestamp,
+    ) -> Outcome<'static> {
         self.charge(Abuse::UselessFrames, now)?;
         self.peer_closing = true;
         if !self.server {
@@ -148,7 +153,12 @@ impl Connection {
         Ok(Some(Event::GoAway { last, code }))
     }
 
-    pub(super) fn window_came(&mut self, id: u32, increment: u32, now: Moment) -> Outcome<'static> {
+    pub(super) fn window_came(
+        &mut self,
+        id: u32,
+        increment: u32,
+        now: Timestamp,
+    ) -> Outcome<'static> {
         self.charge(Abuse::WindowUpdateFlood, now)?;
         let overflow = (Code::FLOW_CONTROL_ERROR, Cause::WindowUpdate);
         let nothing = (Code::PROTOCOL_ERROR, Cause::WindowUpdate);

@@ -4,19 +4,19 @@ use super::{Closing, Connection, EVERY_STREAM, control};
 use crate::code::Code;
 use crate::error::{Cause, ConnectionError};
 use crate::frame;
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 impl Connection {
-    /// When [`Connection::tick`] is due, if ever.
-    pub fn deadline(&self) -> Option<Moment> {
+    /// The time at which [`Connection::tick`] is due, if there is one.
+    pub fn deadline(&self) -> Option<Timestamp> {
         self.settings_due.filter(|_| self.failed.is_none())
     }
 
-    /// Does what is due.
+    /// Checks the time-outs.
     ///
     /// # Errors
-    /// The peer did not acknowledge our SETTINGS in time; see [`Connection::receive`].
-    pub fn tick(&mut self, now: Moment) -> Result<(), ConnectionError> {
+    /// The peer did not acknowledge our SETTINGS in time. The connection is lost, as after an error of [`Connection::receive`].
+    pub fn tick(&mut self, now: Timestamp) -> Result<(), ConnectionError> {
         if self.deadline().is_some_and(|due| due <= now) {
             let error = ConnectionError::new(Code::SETTINGS_TIMEOUT, Cause::SettingsTimeout);
             self.fail(error);
@@ -24,14 +24,14 @@ impl Connection {
         self.failed.map_or(Ok(()), Err)
     }
 
-    /// Sends a PING; [`Event::Pong`](crate::Event::Pong) with its number is the answer.
+    /// Sends a PING with a number. Its answer is an [`Event::Pong`](crate::Event::Pong) with the same number.
     pub fn ping(&mut self, number: u32) {
         self.output
             .small(&frame::ping(false, control::numbered(number)));
     }
 
-    /// Takes no more requests and ends with the last stream, losing none: a server says so in the two steps of RFC 9113
-    /// §6.8, a client opens none. A second call changes nothing.
+    /// Shuts the connection down in order: it takes no more requests and ends with the last stream. A server sends the two
+    /// GOAWAYs of RFC 9113 §6.8, so no request is lost. A client opens no more streams. A second call changes nothing.
     pub fn drain(&mut self) {
         if self.closing != Closing::No || self.failed.is_some() {
             return;
@@ -46,12 +46,12 @@ impl Connection {
         self.output.small(&frame::ping(false, control::DRAIN));
     }
 
-    /// Ends the connection now; what was framed, and a GOAWAY with this code, are still to be written.
+    /// Ends the connection now. Frames that wait and a GOAWAY with this code are still to be written.
     pub fn close(&mut self, code: Code) {
         self.fail(ConnectionError::new(code, Cause::Ended));
     }
 
-    /// True if nothing more is to be done: close the byte stream below.
+    /// True if the connection has ended and all output is written. The caller closes the byte stream then.
     pub fn is_done(&self) -> bool {
         let over = match self.closing {
             Closing::After(_) => self.active == 0,
@@ -60,7 +60,7 @@ impl Connection {
         (over || self.failed.is_some()) && self.output.len() == 0
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Frees memory that an idle connection does not need.
     pub fn rest(&mut self) {
         self.output.rest();
         if self.active == 0 {
@@ -75,6 +75,7 @@ impl Connection {
         }
     }
 
+    /// Ends the connection with an error. Queued data is dropped, and a GOAWAY is the last output.
     pub(super) fn fail(&mut self, error: ConnectionError) {
         if self.failed.is_some() {
             return;

@@ -8,7 +8,7 @@ use crate::event::{Event, Outcome};
 use crate::flags;
 use crate::frame::{self, kind};
 use crate::message::{Length, MessageSummary, Shape, validate};
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 impl Connection {
     /// Some of a block came. It is kept if it is not the whole.
@@ -56,7 +56,7 @@ impl Connection {
 
     /// A header list came on a stream.
     #[inline(never)]
-    pub(super) fn headers(&mut self, id: u32, end: bool, now: Moment) -> Outcome<'static> {
+    pub(super) fn headers(&mut self, id: u32, end: bool, now: Timestamp) -> Outcome<'static> {
         let Some(stream) = self.streams.get(id) else {
             if self.server && id % 2 == 1 && id > self.highest {
                 return self.request_came(id, end, now);
@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// A request that is new.
-    fn request_came(&mut self, id: u32, end: bool, now: Moment) -> Outcome<'static> {
+    fn request_came(&mut self, id: u32, end: bool, now: Timestamp) -> Outcome<'static> {
         self.is_read()?;
         self.highest = id;
         if matches!(self.closing, Closing::After(_)) {

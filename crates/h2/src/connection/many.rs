@@ -8,8 +8,8 @@ use crate::config::{Config, SharedConfig};
 use crate::error::StreamId;
 use crate::event::Event;
 use crate::hpack::{Field, Prebuilt};
-use crate::moment::Moment;
 use crate::streams::steps;
+use crate::timestamp::Timestamp;
 
 const STREAMS: usize = 4000;
 
@@ -28,7 +28,7 @@ fn config() -> SharedConfig {
 struct Pair {
     client: Connection,
     server: Connection,
-    now: Moment,
+    now: Timestamp,
     /// What was told to the server.
     requests: Vec<StreamId>,
     came: usize,
@@ -38,7 +38,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let (config, now) = (config(), Moment::from_micros(1));
+        let (config, now) = (config(), Timestamp::from_micros(1));
         let mut pair = Pair {
             client: Connection::client(&config, now),
             server: Connection::server(&config, now),

@@ -7,8 +7,8 @@ use crate::error::{Cause, ConnectionError, StreamError, StreamId};
 use crate::event::{Event, Outcome};
 use crate::flags;
 use crate::frame::{self, kind};
-use crate::moment::Moment;
 use crate::reader::Part;
+use crate::timestamp::Timestamp;
 
 impl Connection {
     /// Takes input from the front until there is an event; `None` when all of it is used up. Call it until then, and look
@@ -16,7 +16,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is lost; write what there is, which ends with a GOAWAY, and close it. The same error comes again.
-    pub fn receive<'a>(&mut self, input: &mut &'a [u8], now: Moment) -> Outcome<'a> {
+    pub fn receive<'a>(&mut self, input: &mut &'a [u8], now: Timestamp) -> Outcome<'a> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -27,7 +27,7 @@ impl Connection {
         outcome
     }
 
-    fn step<'a>(&mut self, input: &mut &'a [u8], now: Moment) -> Outcome<'a> {
+    fn step<'a>(&mut self, input: &mut &'a [u8], now: Timestamp) -> Outcome<'a> {
         loop {
             if let Some(id) = self.next_unprocessed() {
                 let stream = StreamId::of(id);
@@ -123,7 +123,7 @@ impl Connection {
         length: u32,
         padding: u32,
         end_stream: bool,
-        now: Moment,
+        now: Timestamp,
     ) -> Outcome<'static> {
         self.ignoring = false;
         self.is_read()?;
@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// A frame came for a stream that is not here: that is a fault unless we reset it, or refuse all of its kind.
-    pub(super) fn absent(&mut self, id: u32, now: Moment) -> Result<(), ConnectionError> {
+    pub(super) fn absent(&mut self, id: u32, now: Timestamp) -> Result<(), ConnectionError> {
         if self.is_idle(id) {
             return Err(ConnectionError::protocol(Cause::IdleStream));
         }
@@ -224,7 +224,7 @@ impl Connection {
         self.charge(Abuse::UselessFrames, now)
     }
 
-    fn reset_came(&mut self, id: u32, code: Code, now: Moment) -> Outcome<'static> {
+    fn reset_came(&mut self, id: u32, code: Code, now: Timestamp) -> Outcome<'static> {
         let Some(stream) = self.streams.get(id) else {
             if self.is_idle(id) {
                 return Err(ConnectionError::protocol(Cause::IdleStream));
@@ -255,7 +255,7 @@ impl Connection {
         id: u32,
         code: Code,
         cause: Cause,
-        now: Moment,
+        now: Timestamp,
     ) -> Result<Event<'static>, ConnectionError> {
         self.charge(Abuse::ProvokedResets, now)?;
         if self.streams.get(id).is_some() {

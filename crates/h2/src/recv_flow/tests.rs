@@ -5,7 +5,7 @@ use super::*;
 /// A path on which as much is under way as the windows allow.
 struct Path {
     recv_flow: RecvFlow,
-    now: Moment,
+    now: Timestamp,
     /// Bytes in a second at most.
     carries: u64,
 }
@@ -14,7 +14,7 @@ impl Path {
     fn new(carries: u64) -> Self {
         Path {
             recv_flow: RecvFlow::new(&Config::tunnel()),
-            now: Moment::from_micros(1),
+            now: Timestamp::from_micros(1),
             carries,
         }
     }

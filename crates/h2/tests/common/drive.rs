@@ -1,6 +1,6 @@
 //! Our connection over a pipe in memory, beside tasks of a peer.
 
-use lateen_h2::{Connection, ConnectionError, Event, Moment};
+use lateen_h2::{Connection, ConnectionError, Event, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::LocalSet;
 
@@ -32,7 +32,7 @@ pub async fn drive(
             read = reader.read(&mut buffer), if open => {
                 let n = read.unwrap_or(0);
                 open = n > 0;
-                let now = Moment::from_micros(start.elapsed().as_micros() as u64);
+                let now = Timestamp::from_micros(start.elapsed().as_micros() as u64);
                 let mut input = &buffer[..n];
                 while let Some(event) = connection.receive(&mut input, now)? {
                     act(&mut connection, Some(event));

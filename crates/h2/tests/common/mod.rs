@@ -6,8 +6,8 @@ pub mod drive;
 use std::collections::BTreeMap;
 
 use lateen_h2::{
-    Config, Connection, ConnectionError, Event, Field, Known, Moment, Prebuilt, SharedConfig,
-    StreamId,
+    Config, Connection, ConnectionError, Event, Field, Known, Prebuilt, SharedConfig, StreamId,
+    Timestamp,
 };
 
 /// What an end has been told.
@@ -51,7 +51,7 @@ impl End {
     }
 
     /// Takes input and notes the events.
-    pub fn receive(&mut self, mut input: &[u8], now: Moment) -> Result<(), ConnectionError> {
+    pub fn receive(&mut self, mut input: &[u8], now: Timestamp) -> Result<(), ConnectionError> {
         // Credit cannot be called back.
         self.lent = self.lent.max(self.connection.credit().allowance);
         while let Some(event) = self.connection.receive(&mut input, now)? {
@@ -134,7 +134,7 @@ impl End {
 pub struct Pair {
     pub client: End,
     pub server: End,
-    pub now: Moment,
+    pub now: Timestamp,
 }
 
 pub fn small() -> Config {
@@ -146,7 +146,7 @@ pub fn small() -> Config {
 
 impl Pair {
     pub fn new(client: &SharedConfig, server: &SharedConfig) -> Self {
-        let now = Moment::from_micros(1_000_000);
+        let now = Timestamp::from_micros(1_000_000);
         Pair {
             client: End::new(Connection::client(client, now)),
             server: End::new(Connection::server(server, now)),
@@ -230,7 +230,7 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A server that has had the preface and SETTINGS of a client.
 pub fn server(config: Config) -> End {
-    let now = Moment::from_micros(1_000_000);
+    let now = Timestamp::from_micros(1_000_000);
     let mut server = End::new(Connection::server(&config.share(), now));
     server.receive(PREFACE, now).expect("the preface");
     server.receive(&frame(4, 0, 0, &[]), now).expect("settings");
@@ -242,7 +242,7 @@ pub fn server(config: Config) -> End {
 
 /// A client with so many tunnels, of which none is answered.
 pub fn client(config: Config, tunnels: usize) -> End {
-    let now = Moment::from_micros(1_000_000);
+    let now = Timestamp::from_micros(1_000_000);
     let mut client = End::new(Connection::client(&config.share(), now));
     client.receive(&frame(4, 0, 0, &[]), now).expect("settings");
     client

@@ -205,9 +205,9 @@ impl Core {
     }
 
     /// Time as the core has it.
-    pub(crate) fn now(&self) -> lateen_h2::Moment {
+    pub(crate) fn now(&self) -> lateen_h2::Timestamp {
         let micros = self.origin.elapsed().as_micros();
-        lateen_h2::Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        lateen_h2::Timestamp::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
     /// Says that the connection takes nothing for now, or something again.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lateen_h2::Moment;
+use lateen_h2::Timestamp;
 
 /// Bytes that are waited for, at most.
 const MOST: usize = 64 * 1024;
@@ -20,9 +20,9 @@ const QUICK: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub(super) struct RcvLowat {
     /// When the last bytes came.
-    now: Moment,
+    now: Timestamp,
     /// When there was last nothing more to be read, and what had come by then.
-    drained: (Moment, u64),
+    drained: (Timestamp, u64),
     quick: bool,
     /// What the stream below was told, if it was told anything.
     told: usize,
@@ -30,7 +30,7 @@ pub(super) struct RcvLowat {
 
 impl RcvLowat {
     /// Something comes.
-    pub(super) fn now(&mut self, now: Moment) {
+    pub(super) fn now(&mut self, now: Timestamp) {
         self.now = now;
     }
 
@@ -62,7 +62,7 @@ mod tests {
         let mut rcvlowat = RcvLowat::default();
         let mut told = 1;
         for turn in 1..=3 {
-            rcvlowat.now(Moment::from_micros(turn * micros));
+            rcvlowat.now(Timestamp::from_micros(turn * micros));
             told = rcvlowat.wait(turn * bytes, due).unwrap_or(told);
         }
         told
@@ -93,7 +93,7 @@ mod tests {
             for (bytes, micros, due) in steps {
                 (received, now) = (received + bytes, now + micros);
                 if bytes > 0 {
-                    rcvlowat.now(Moment::from_micros(now));
+                    rcvlowat.now(Timestamp::from_micros(now));
                 }
                 let word = rcvlowat.wait(received, due);
                 prop_assert!(word != Some(told), "told twice");

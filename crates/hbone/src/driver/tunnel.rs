@@ -45,13 +45,16 @@ fn config(settings: &Settings, max_streams: u32) -> lateen_h2::SharedConfig {
 pub(crate) fn begin(
     settings: &Settings,
     max_streams: u32,
-    open: impl FnOnce(&lateen_h2::SharedConfig, lateen_h2::Moment) -> Connection,
+    open: impl FnOnce(&lateen_h2::SharedConfig, lateen_h2::Timestamp) -> Connection,
 ) -> (Shared, Rc<Load>) {
     let send_buffer = Rc::new(SendBuffer::new(
         &settings.send_budget,
         settings.tunnel_send_buffer,
     ));
-    let mut http2 = open(&config(settings, max_streams), lateen_h2::Moment::default());
+    let mut http2 = open(
+        &config(settings, max_streams),
+        lateen_h2::Timestamp::default(),
+    );
     http2.set_allowance(FLOOR);
     let load = Load::new(&send_buffer);
     (Shared::new(http2, send_buffer, Instant::now()), load)

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lateen_h2::{Code, Connection, ConnectionError, Event, Field, Known, Moment, StreamId};
+use lateen_h2::{Code, Connection, ConnectionError, Event, Field, Known, StreamId, Timestamp};
 
 use super::grpc::Messages;
 use super::interface::{Answer, Client, Completion, Malformed, Start};
@@ -48,7 +48,7 @@ pub struct Http2 {
 impl Http2 {
     /// A client that has said nothing.
     pub fn new(requests: Arc<Requests>) -> Http2 {
-        let mut connection = Connection::client(&requests.config, Moment::default());
+        let mut connection = Connection::client(&requests.config, Timestamp::default());
         // The server gets the whole window at once.
         connection.set_allowance(u32::MAX);
         Http2 {
@@ -288,7 +288,7 @@ impl Client for Http2 {
         // What is not here any more was sent.
         self.owed = self.owed.min(out.len());
         let mut input = &input[..];
-        let now = Moment::from_micros(now / 1000);
+        let now = Timestamp::from_micros(now / 1000);
         loop {
             match self.connection.receive(&mut input, now) {
                 Ok(Some(event)) => self.take(event, done)?,
