@@ -1,6 +1,6 @@
 //! Validation of header lists as messages (RFC 9113 §8.1 to §8.5).
 
-use crate::hpack::{FieldLine, Fields, Known};
+use crate::hpack::{FieldPlace, Fields, Known};
 
 /// The kind of message that a list must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,9 @@ pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, 
     };
     // One search of all names and values costs less than one of each value.
     let is_clean = !may_have_control(fields.buffer());
-    for FieldLine { known, name, value } in fields.lines() {
+    let bytes = fields.buffer();
+    for FieldPlace { known, name, value } in fields.places() {
+        let value = &bytes[value];
         if has_blank(value) || !is_clean && !is_value(value) {
             return Err("a field's value has characters that http does not allow");
         }
@@ -85,7 +87,7 @@ pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, 
         }
         let pseudo = match known {
             Some(known) if known.is_pseudo() => Some(known),
-            None if name.first() == Some(&b':') => {
+            None if bytes[name.clone()].first() == Some(&b':') => {
                 return Err("a pseudo-header field that has no place here");
             }
             Some(Known::ContentLength) => {
@@ -97,7 +99,7 @@ pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, 
                 None
             }
             None => {
-                validate_name(name)?;
+                validate_name(&bytes[name])?;
                 None
             }
         };
