@@ -2,7 +2,7 @@
 //! once, and how the bytes are cut into reads changes nothing.
 #![no_main]
 
-use lateen_load::client::{Completion, Form, Protocol, Request, Start};
+use lateen_load::client::{Completion, Form, Output, Protocol, Request, Start};
 use libfuzzer_sys::fuzz_target;
 
 fn outcome(form: Form, pieces: &[&[u8]]) -> (Vec<Completion>, bool) {
@@ -14,14 +14,14 @@ fn outcome(form: Form, pieces: &[&[u8]]) -> (Vec<Completion>, bool) {
         body: b"body".as_slice().into(),
     };
     let mut client = Protocol::http2(&[request], "http", form).client();
-    let (mut out, mut done) = (Vec::new(), Vec::new());
+    let mut out = Output::default();
     client.open(&mut out);
     for slot in 0..3 {
         client.start(Start { slot, request: 0, last: false }, &mut out);
     }
-    let broke = pieces.iter().any(|piece| client.receive(&piece.to_vec().into(), 0, &mut out, &mut done).is_err());
-    client.end(&mut done);
-    (done, broke)
+    let broke = pieces.iter().any(|piece| client.receive(&piece.to_vec().into(), 0, &mut out).is_err());
+    client.end(&mut out);
+    (out.done, broke)
 }
 
 fuzz_target!(|data: &[u8]| {

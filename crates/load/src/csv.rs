@@ -85,22 +85,17 @@ fn line(fields: impl Iterator<Item = String>) -> io::Result<Vec<u8>> {
 pub fn append(path: &Path, report: &Report) -> io::Result<()> {
     let (names, values): (Vec<_>, Vec<_>) = columns(report).into_iter().unzip();
     let (head, row) = (line(names.into_iter())?, line(values.into_iter())?);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).append(true).create(true).open(path)?;
     let mut begin = Vec::new();
-    Read::by_ref(&mut file)
-        .take(head.len() as u64)
-        .read_to_end(&mut begin)?;
+    let mut held = Read::by_ref(&mut file).take(head.len() as u64);
+    held.read_to_end(&mut begin)?;
     if begin.is_empty() {
         return file.write_all(&[head, row].concat());
     }
     if begin != head {
-        return Err(io::Error::other(
-            "the file has other columns; name a new one, or remove it",
-        ));
+        let reason = "the file has other columns; name a new one, or remove it";
+        return Err(io::Error::other(reason));
     }
     file.write_all(&row)
 }

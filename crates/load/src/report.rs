@@ -196,10 +196,8 @@ impl Percentiles {
 
     /// One of them.
     pub fn at(&self, quantile: f64) -> Option<f64> {
-        let place = Percentiles::ALL
-            .iter()
-            .position(|(known, _)| *known == quantile);
-        self.0[place?]
+        let mut all = Percentiles::ALL.iter();
+        self.0[all.position(|(known, _)| *known == quantile)?]
     }
 }
 

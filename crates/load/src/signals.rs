@@ -1,6 +1,6 @@
 //! Ctrl-C and termination as a descriptor beside the sockets, so that an interrupted run still writes its report.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -27,11 +27,6 @@ impl Signals {
     /// The stream on which a byte comes with each signal. It does not block.
     pub fn into_stream(self) -> UnixStream {
         self.arrivals
-    }
-
-    /// Whether a signal has arrived since the last call.
-    pub fn arrived(&mut self) -> bool {
-        matches!(self.arrivals.read(&mut [0; 16]), Ok(1..))
     }
 }
 

@@ -40,12 +40,13 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    const ALL: [(&'static str, Scheme); 5] = [
-        ("http", Scheme::Http),
-        ("https", Scheme::Https),
-        ("grpc", Scheme::Grpc),
-        ("grpcs", Scheme::Grpcs),
-        ("tcp", Scheme::Tcp),
+    /// The name of each, and the port of a URL that names none; raw bytes have no usual one.
+    const ALL: [(&'static str, Scheme, Option<u16>); 5] = [
+        ("http", Scheme::Http, Some(80)),
+        ("https", Scheme::Https, Some(443)),
+        ("grpc", Scheme::Grpc, Some(80)),
+        ("grpcs", Scheme::Grpcs, Some(443)),
+        ("tcp", Scheme::Tcp, None),
     ];
 
     /// Whether TLS is spoken below the protocol.
@@ -56,15 +57,6 @@ impl Scheme {
     /// Whether it is gRPC.
     pub fn is_grpc(self) -> bool {
         matches!(self, Scheme::Grpc | Scheme::Grpcs)
-    }
-
-    /// The port of a URL that names none; raw bytes have no usual one.
-    fn port(self) -> Option<u16> {
-        match self {
-            Scheme::Http | Scheme::Grpc => Some(80),
-            Scheme::Https | Scheme::Grpcs => Some(443),
-            Scheme::Tcp => None,
-        }
     }
 }
 
@@ -91,25 +83,22 @@ impl Url {
             reason,
         };
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(invalid(
-                "only printable ASCII may stand in a url; percent-encode the rest",
-            ));
+            let reason = "only printable ASCII may stand in a url; percent-encode the rest";
+            return Err(invalid(reason));
         }
-        let (scheme, rest) = url
-            .split_once("://")
-            .and_then(|(name, rest)| {
-                let (_, scheme) = Scheme::ALL.iter().find(|(known, _)| *known == name)?;
-                Some((*scheme, rest))
-            })
-            .ok_or_else(|| {
-                invalid("it must begin with http://, https://, grpc://, grpcs:// or tcp://")
-            })?;
+        let known = url.split_once("://").and_then(|(name, rest)| {
+            let known = Scheme::ALL.iter().find(|(known, ..)| *known == name)?;
+            Some((*known, rest))
+        });
+        let Some(((_, scheme, usual), rest)) = known else {
+            let reason = "it must begin with http://, https://, grpc://, grpcs:// or tcp://";
+            return Err(invalid(reason));
+        };
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if authority.contains('@') {
-            return Err(invalid(
-                "user information is not sent; use --header authorization:...",
-            ));
+            let reason = "user information is not sent; use --header authorization:...";
+            return Err(invalid(reason));
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(bracketed) => {
@@ -133,9 +122,7 @@ impl Url {
             return Err(invalid(reason));
         }
         let port = match port {
-            None => scheme
-                .port()
-                .ok_or_else(|| invalid("tcp:// needs a port; write tcp://host:port"))?,
+            None => usual.ok_or_else(|| invalid("tcp:// needs a port; write tcp://host:port"))?,
             // Digits alone: a parser takes a sign, too.
             Some(digits) => match digits.parse() {
                 Ok(port @ 1..) if !digits.starts_with('+') => port,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::interface::{Answer, Client, Completion, Malformed, Start};
+use super::interface::{Answer, Client, Completion, Malformed, Output, Start};
 
 /// A client of an echo service.
 #[derive(Debug)]
@@ -33,20 +33,14 @@ impl Client for Echo {
         usize::from(self.slot.is_none() && !self.over)
     }
 
-    fn start(&mut self, start: Start, out: &mut Vec<u8>) {
+    fn start(&mut self, start: Start, out: &mut Output) {
         self.slot = Some(start.slot);
         self.over = start.last;
         self.received = 0;
-        out.extend_from_slice(&self.payload);
+        out.bytes.extend_from_slice(&self.payload);
     }
 
-    fn receive(
-        &mut self,
-        input: &Bytes,
-        _now: u64,
-        _out: &mut Vec<u8>,
-        done: &mut Vec<Completion>,
-    ) -> Result<(), Malformed> {
+    fn receive(&mut self, input: &Bytes, _now: u64, out: &mut Output) -> Result<(), Malformed> {
         let Some(slot) = self.slot else {
             return Err(Malformed::Rule("the server speaks without being asked"));
         };
@@ -59,12 +53,12 @@ impl Client for Echo {
             self.slot = None;
             let (status, content) = (200, self.received as u64);
             let outcome = Ok(Answer { status, content });
-            done.push(Completion { slot, outcome });
+            out.done.push(Completion { slot, outcome });
         }
         Ok(())
     }
 
-    fn end(&mut self, _done: &mut Vec<Completion>) {
+    fn end(&mut self, _: &mut Output) {
         self.over = true;
     }
 
@@ -87,21 +81,16 @@ mod tests {
                 request,
                 last,
             },
-            &mut Vec::new(),
+            &mut Output::default(),
         );
         echo
     }
 
     /// What comes of bytes, or nothing where they are refused.
     fn hear(echo: &mut Echo, bytes: &[u8]) -> Option<Vec<Completion>> {
-        let mut done = Vec::new();
-        let heard = echo.receive(
-            &Bytes::copy_from_slice(bytes),
-            0,
-            &mut Vec::new(),
-            &mut done,
-        );
-        heard.ok().map(|()| done)
+        let mut out = Output::default();
+        let heard = echo.receive(&Bytes::copy_from_slice(bytes), 0, &mut out);
+        heard.ok().map(|()| out.done)
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lateen_h1::{ClientConnection, ClientEvent, Config};
 
-use super::interface::{Answer, Client, Completion, Malformed, Request, Start, USER_AGENT};
+use super::interface::{Answer, Client, Completion, Malformed, Output, Request, Start, USER_AGENT};
 
 /// A request in bytes.
 #[derive(Debug)]
@@ -112,9 +112,10 @@ impl Http1 {
         }
     }
 
-    fn complete(&mut self, done: &mut Vec<Completion>) {
+    fn complete(&mut self, out: &mut Output) {
         self.over |= self.connection.is_done();
         let outcome = Ok(std::mem::take(&mut self.answer));
+        let done = &mut out.done;
         done.extend(self.slot.take().map(|slot| Completion { slot, outcome }));
     }
 }
@@ -124,7 +125,7 @@ impl Client for Http1 {
         usize::from(self.slot.is_none() && !self.over)
     }
 
-    fn start(&mut self, start: Start, out: &mut Vec<u8>) {
+    fn start(&mut self, start: Start, out: &mut Output) {
         let message = &self.messages[start.request];
         // There is room, so the exchange before is over.
         self.over = self.connection.expect(message.head).is_err() || start.last;
@@ -134,16 +135,10 @@ impl Client for Http1 {
         } else {
             &message.keep
         };
-        out.extend_from_slice(bytes);
+        out.bytes.extend_from_slice(bytes);
     }
 
-    fn receive(
-        &mut self,
-        input: &Bytes,
-        _now: u64,
-        _out: &mut Vec<u8>,
-        done: &mut Vec<Completion>,
-    ) -> Result<(), Malformed> {
+    fn receive(&mut self, input: &Bytes, _now: u64, out: &mut Output) -> Result<(), Malformed> {
         if self.slot.is_none() {
             return Err(lateen_h1::Error::Unsolicited.into());
         }
@@ -153,17 +148,17 @@ impl Client for Http1 {
                 if !input.is_empty() {
                     return Err(Malformed::Rule("more came than one response"));
                 }
-                self.complete(done);
+                self.complete(out);
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, done: &mut Vec<Completion>) {
+    fn end(&mut self, out: &mut Output) {
         self.over = true;
         if let Ok(Some(_)) = self.connection.end_of_input() {
-            self.complete(done);
+            self.complete(out);
         }
     }
 
@@ -239,9 +234,9 @@ mod tests {
 
     /// What comes of bytes, and whether they are of the protocol.
     fn hear(client: &mut Http1, bytes: &[u8]) -> (Vec<Completion>, bool) {
-        let (mut out, mut done) = (Vec::new(), Vec::new());
-        let heard = client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out, &mut done);
-        (done, heard.is_ok())
+        let mut out = Output::default();
+        let heard = client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out);
+        (out.done, heard.is_ok())
     }
 
     #[test]
@@ -249,7 +244,7 @@ mod tests {
         let mut client = client("GET");
         for _ in 0..2 {
             assert_eq!(client.room(), 1);
-            client.start(START, &mut Vec::new());
+            client.start(START, &mut Output::default());
             assert_eq!(client.room(), 0);
             let mut done = Vec::new();
             for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
@@ -265,7 +260,7 @@ mod tests {
     fn the_last_request_and_a_closing_answer_end_the_connection() {
         let started = |method, last| {
             let mut client = client(method);
-            client.start(Start { last, ..START }, &mut Vec::new());
+            client.start(Start { last, ..START }, &mut Output::default());
             client
         };
         let last = started("GET", true);
@@ -279,16 +274,16 @@ mod tests {
             hear(&mut until, b"HTTP/1.1 200 OK\r\n\r\nabc"),
             (vec![], true)
         );
-        let mut done = Vec::new();
-        until.end(&mut done);
-        assert_eq!(done, [answer(3)]);
+        let mut out = Output::default();
+        until.end(&mut out);
+        assert_eq!(out.done, [answer(3)]);
     }
 
     #[test]
     fn what_was_not_asked_for_is_malformed() {
         assert_eq!(hear(&mut client("GET"), b"x"), (vec![], false));
         let mut talkative = client("GET");
-        talkative.start(START, &mut Vec::new());
+        talkative.start(START, &mut Output::default());
         let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
         assert_eq!(hear(&mut talkative, two), (vec![], false));
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lateen_h2::{Code, Connection, ConnectionError, Event, Field, Known, StreamId, Timestamp};
 
 use super::grpc::Messages;
-use super::interface::{Answer, Client, Completion, Malformed, Start};
+use super::interface::{Answer, Client, Completion, Malformed, Output, Start};
 use crate::record::Failure;
 pub use requests::{Form, Requests};
 
@@ -101,7 +101,7 @@ impl Http2 {
     }
 
     /// Hands out all that may be sent now.
-    fn put_out(&mut self, out: &mut Vec<u8>) {
+    fn put_out(&mut self, Output { bytes: out, .. }: &mut Output) {
         self.owed += self.connection.unread();
         while self.connection.has_output() {
             let before = out.len();
@@ -241,7 +241,7 @@ impl Http2 {
 }
 
 impl Client for Http2 {
-    fn open(&mut self, out: &mut Vec<u8>) {
+    fn open(&mut self, out: &mut Output) {
         self.put_out(out);
     }
 
@@ -257,7 +257,7 @@ impl Client for Http2 {
         self.connection.limit().saturating_sub(open) + self.idle.len()
     }
 
-    fn start(&mut self, start: Start, out: &mut Vec<u8>) {
+    fn start(&mut self, start: Start, out: &mut Output) {
         let request = start.request;
         let fits = |id| self.streams[id].request == request;
         let kept = self.idle.iter().position(fits);
@@ -278,20 +278,14 @@ impl Client for Http2 {
         self.put_out(out);
     }
 
-    fn receive(
-        &mut self,
-        input: &Bytes,
-        now: u64,
-        out: &mut Vec<u8>,
-        done: &mut Vec<Completion>,
-    ) -> Result<(), Malformed> {
+    fn receive(&mut self, input: &Bytes, now: u64, out: &mut Output) -> Result<(), Malformed> {
         // What is not here any more was sent.
-        self.owed = self.owed.min(out.len());
+        self.owed = self.owed.min(out.bytes.len());
         let mut input = &input[..];
         let now = Timestamp::from_micros(now / 1000);
         loop {
             match self.connection.receive(&mut input, now) {
-                Ok(Some(event)) => self.take(event, done)?,
+                Ok(Some(event)) => self.take(event, &mut out.done)?,
                 Ok(None) => break,
                 Err(error) => {
                     // The server is told why.
@@ -302,7 +296,8 @@ impl Client for Http2 {
         }
         let outcome = Err(Failure::Refusal);
         let refused = self.refused.drain(..);
-        done.extend(refused.map(|slot| Completion { slot, outcome }));
+        let refused = refused.map(|slot| Completion { slot, outcome });
+        out.done.extend(refused);
         self.put_out(out);
         if self.owed >= MAX_ACKNOWLEDGEMENTS {
             let reason = "the server asks for acknowledgements and does not read them";
@@ -311,11 +306,11 @@ impl Client for Http2 {
         Ok(())
     }
 
-    fn end(&mut self, _done: &mut Vec<Completion>) {
+    fn end(&mut self, _: &mut Output) {
         self.over = true;
     }
 
-    fn cancel(&mut self, slot: usize, out: &mut Vec<u8>) -> bool {
+    fn cancel(&mut self, slot: usize, out: &mut Output) -> bool {
         let has = |(id, stream): (&u32, &Stream)| (stream.slot == Some(slot)).then_some(*id);
         if let Some(id) = self.streams.iter().find_map(has) {
             self.release(id);

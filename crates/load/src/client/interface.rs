@@ -53,14 +53,21 @@ pub struct Completion {
     pub outcome: Result<Answer, Failure>,
 }
 
+/// What a client puts out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// What is to be sent.
+    pub bytes: Vec<u8>,
+    /// The requests that are over.
+    pub done: Vec<Completion>,
+}
+
 /// The client's side of one connection that is set up. Whoever drives it sends what it puts out,
 /// starts no more requests than there is room for, and ends the connection after an error or once it
 /// is over.
 pub trait Client: fmt::Debug + Send {
-    /// What is sent before the first request.
-    fn open(&mut self, out: &mut Vec<u8>) {
-        let _ = out;
-    }
+    /// Puts out what is sent before the first request.
+    fn open(&mut self, _: &mut Output) {}
 
     /// Whether the server has shown that it speaks this protocol, as far as it does so unasked.
     fn is_established(&self) -> bool {
@@ -71,25 +78,16 @@ pub trait Client: fmt::Debug + Send {
     fn room(&self) -> usize;
 
     /// Starts a request.
-    fn start(&mut self, start: Start, out: &mut Vec<u8>);
+    fn start(&mut self, start: Start, out: &mut Output);
 
     /// Takes what the server sent at `now`, in nanoseconds since the run began. After an error nothing more can be said on the connection.
-    fn receive(
-        &mut self,
-        input: &Bytes,
-        now: u64,
-        out: &mut Vec<u8>,
-        done: &mut Vec<Completion>,
-    ) -> Result<(), Malformed>;
+    fn receive(&mut self, input: &Bytes, now: u64, out: &mut Output) -> Result<(), Malformed>;
 
     /// The server sent its last byte; that completes what only the end of the connection ends.
-    fn end(&mut self, done: &mut Vec<Completion>) {
-        let _ = done;
-    }
+    fn end(&mut self, out: &mut Output);
 
     /// Gives a request up. Returns whether the connection can go on without its answer.
-    fn cancel(&mut self, slot: usize, out: &mut Vec<u8>) -> bool {
-        let _ = (slot, out);
+    fn cancel(&mut self, _slot: usize, _: &mut Output) -> bool {
         false
     }
 

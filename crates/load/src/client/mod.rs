@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use grpc::ping;
 pub use http2::Form;
-pub use interface::{Answer, Client, Completion, Malformed, Request, Start};
+pub use interface::{Answer, Client, Completion, Malformed, Output, Request, Start};
 
 /// A protocol with its requests encoded, from which clients are made.
 #[derive(Debug, Clone)]

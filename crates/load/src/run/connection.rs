@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
 use super::clock::Clock;
 use super::origin::Origin;
-use crate::client::{Client, Completion, Malformed, Start};
+use crate::client::{Client, Malformed, Output, Start};
 use crate::poll::{Poll, Ready};
 use crate::record::{Failure, Timing};
 use crate::tls::{Session, TlsError};
@@ -109,8 +109,8 @@ pub struct Connection {
     /// What has just come out of TLS.
     plain: Vec<u8>,
     opened_at: u64,
-    /// Bytes that the kernel, or TLS, has not taken yet, from `written` on.
-    out: Vec<u8>,
+    /// Bytes that the kernel, or TLS, has not taken yet, from `written` on, and the requests that are over.
+    pub out: Output,
     written: usize,
     slots: Vec<Option<Current>>,
     /// Slots without a request and since when, the longest free first.
@@ -225,7 +225,7 @@ impl Connection {
         }
         self.stage = Stage::Closed;
         (self.socket, self.tls, self.client) = (None, None, None);
-        self.out.clear();
+        self.out.bytes.clear();
         self.written = 0;
         self.unstarted.clear();
     }
@@ -298,9 +298,8 @@ impl Connection {
                 client.start(start, &mut self.out);
             }
             for slot in &self.unstarted {
-                self.slots[*slot]
-                    .iter_mut()
-                    .for_each(|current| current.waited = true);
+                let current = self.slots[*slot].iter_mut();
+                current.for_each(|current| current.waited = true);
             }
         }
         self.send()
@@ -308,28 +307,26 @@ impl Connection {
 
     /// Sends what the protocol has put out, as far as the kernel takes it.
     fn send(&mut self) -> Result<(), Fault> {
-        let Some(socket) = &mut self.socket else {
+        let is_connected = matches!(self.stage, Stage::Handshaking(_) | Stage::Open);
+        let Some(socket) = self.socket.as_mut().filter(|_| is_connected) else {
             return Ok(());
         };
-        if matches!(self.stage, Stage::Closed | Stage::Connecting) {
-            return Ok(());
-        }
         if let Some(tls) = &mut self.tls {
             // What the kernel does not take waits here, where it is seen.
             tls.flush(socket)?;
             if self.stage == Stage::Open && !tls.has_unsent() {
-                tls.write(&self.out)?;
-                self.out.clear();
+                tls.write(&self.out.bytes)?;
+                self.out.bytes.clear();
             }
             return Ok(tls.flush(socket)?);
         }
-        while self.written < self.out.len() {
-            match socket.write(&self.out[self.written..]) {
+        while self.written < self.out.bytes.len() {
+            match socket.write(&self.out.bytes[self.written..]) {
                 Ok(0) => return Err(Fault::new(Failure::Closed, "the kernel takes no more")),
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.written > self.out.len() / 2 {
-                        self.out.drain(..self.written);
+                    if self.written > self.out.bytes.len() / 2 {
+                        self.out.bytes.drain(..self.written);
                         self.written = 0;
                     }
                     return Ok(());
@@ -338,7 +335,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.out.clear();
+        self.out.bytes.clear();
         self.written = 0;
         Ok(())
     }
@@ -351,7 +348,6 @@ impl Connection {
         origin: &Origin,
         now: u64,
         buffer: &mut BytesMut,
-        done: &mut Vec<Completion>,
     ) -> Result<Option<SetUp>, Fault> {
         self.advanced = now;
         let mut set_up = None;
@@ -369,7 +365,7 @@ impl Connection {
             }
         }
         if matches!(self.stage, Stage::Handshaking(_) | Stage::Open) && ready.readable {
-            let from_tls = self.receive(origin, ready.ended, now, buffer, done)?;
+            let from_tls = self.receive(origin, ready.ended, now, buffer)?;
             set_up = set_up.or(from_tls);
         }
         Ok(set_up)
@@ -396,7 +392,6 @@ impl Connection {
         ended: bool,
         now: u64,
         buffer: &mut BytesMut,
-        done: &mut Vec<Completion>,
     ) -> Result<Option<SetUp>, Fault> {
         let mut set_up = None;
         loop {
@@ -410,7 +405,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             if count == 0 {
-                return self.end(done).map(|()| set_up);
+                return self.end().map(|()| set_up);
             }
             if let Some(tls) = &mut self.tls {
                 let input = &buffer[..count];
@@ -428,13 +423,13 @@ impl Connection {
                     && !self.plain.is_empty()
                 {
                     let plain = Bytes::from(std::mem::take(&mut self.plain));
-                    let heard = client.receive(&plain, now, &mut self.out, done);
+                    let heard = client.receive(&plain, now, &mut self.out);
                     self.plain = plain.into();
                     heard?;
                 }
             } else if let Some(client) = &mut self.client {
                 let out = &mut self.out;
-                lend(buffer, count, |input| client.receive(input, now, out, done))?;
+                lend(buffer, count, |input| client.receive(input, now, out))?;
             }
             // A short read has emptied the socket; asking again would cost a system call for
             // nothing. Whatever comes later is an edge of its own.
@@ -442,7 +437,7 @@ impl Connection {
                 return Ok(set_up);
             }
             // A peer that sends without end must get its answers in between.
-            if self.stage == Stage::Open && !ended && !self.out.is_empty() {
+            if self.stage == Stage::Open && !ended && !self.out.bytes.is_empty() {
                 self.send()?;
             }
         }
@@ -450,13 +445,18 @@ impl Connection {
 
     /// The server sent its last byte. That is no fault of a connection without a request: the next
     /// request opens another one, and its latency says what that costs.
-    fn end(&mut self, done: &mut Vec<Completion>) -> Result<(), Fault> {
+    fn end(&mut self) -> Result<(), Fault> {
         if let Some(client) = &mut self.client {
-            client.end(done);
+            client.end(&mut self.out);
         }
         self.left = 0;
         // Completions of this reading are still in their slots.
-        let completed = |slot: usize| done.iter().any(|completion| completion.slot == slot);
+        let completed = |slot: usize| {
+            self.out
+                .done
+                .iter()
+                .any(|completion| completion.slot == slot)
+        };
         if self.stage == Stage::Open && self.under_way().all(|(slot, _)| completed(slot)) {
             return Ok(());
         }

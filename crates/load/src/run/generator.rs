@@ -75,7 +75,6 @@ pub struct Generator {
     live: Arc<Live>,
     waited: u64,
     buffer: BytesMut,
-    done: Vec<Completion>,
 }
 
 impl Generator {
@@ -129,7 +128,6 @@ impl Generator {
             live,
             waited: 0,
             buffer: BytesMut::zeroed(BUFFER),
-            done: Vec::new(),
         })
     }
 
@@ -170,7 +168,7 @@ impl Generator {
                 let before = connection.is_established();
                 let origin = &self.origins[connection.origin];
                 let result = connection
-                    .advance(ready, origin, now, &mut self.buffer, &mut self.done)
+                    .advance(ready, origin, now, &mut self.buffer)
                     .and_then(|set_up| connection.flush(self.clock).map(|()| set_up));
                 match result {
                     Ok(set_up) => {
@@ -398,14 +396,14 @@ impl Generator {
             return;
         };
         let origin = &self.origins[connection.origin];
-        let result = connection.advance(ready, origin, now, &mut self.buffer, &mut self.done);
-        if !self.done.is_empty() {
-            let now = self.clock.now();
-            let mut done = std::mem::take(&mut self.done);
+        let result = connection.advance(ready, origin, now, &mut self.buffer);
+        if !connection.out.done.is_empty() {
+            let ended = self.clock.now();
+            let mut done = std::mem::take(&mut connection.out.done);
             for Completion { slot, outcome } in done.drain(..) {
-                self.conclude(index, slot, outcome, now);
+                self.conclude(index, slot, outcome, ended);
             }
-            self.done = done;
+            self.connections[index].out.done = done;
         }
         match result {
             Ok(set_up) => {

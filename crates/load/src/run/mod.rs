@@ -88,14 +88,12 @@ impl Plan {
         live.clear();
 
         let waited: u64 = generators.iter().map(Generator::waited).sum();
-        let (record, unsent, unanswered) = generators
-            .into_iter()
-            .map(Generator::finish)
-            .reduce(|(mut record, unsent, unanswered), other| {
-                record.merge(&other.0);
-                (record, unsent + other.1, unanswered + other.2)
-            })
-            .expect("a plan has at least one part");
+        let ended = generators.into_iter().map(Generator::finish);
+        let ended = ended.reduce(|(mut record, unsent, unanswered), other| {
+            record.merge(&other.0);
+            (record, unsent + other.1, unanswered + other.2)
+        });
+        let (record, unsent, unanswered) = ended.expect("a plan has at least one part");
         let time = (wall.as_secs_f64() * self.load.threads as f64).max(1e-9);
         let requests = (record.all_ok_count() + record.all_failed_count()).max(1) as f64;
         let generator = Used {

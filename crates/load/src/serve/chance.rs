@@ -44,10 +44,8 @@ pub fn choose<T>(list: &str, random: &mut impl Rng, read: impl Fn(&str) -> Optio
         entries.push((value, upto as f32));
     }
     let roll = roll(random);
-    entries
-        .into_iter()
-        .find(|(_, upto)| roll <= *upto)
-        .map_or(Choice::Rest, |(value, _)| Choice::Value(value))
+    let hit = entries.into_iter().find(|(_, upto)| roll <= *upto);
+    hit.map_or(Choice::Rest, |(value, _)| Choice::Value(value))
 }
 
 /// Whether something happens that is asked for as `true`, `false` or a percentage. Nothing is
@@ -57,8 +55,8 @@ pub fn happens(value: &str, random: &mut impl Rng) -> bool {
         "" | "false" => false,
         "true" => true,
         _ => value
-            .parse::<f32>()
-            .map_or(true, |share| roll(random) <= share),
+            .parse()
+            .map_or(true, |share: f32| roll(random) <= share),
     }
 }
 

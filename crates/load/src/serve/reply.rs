@@ -114,7 +114,7 @@ pub struct Setup {
 impl Setup {
     /// The answer to a request, as its parameters say; none if the connection shall end.
     pub fn answer(&self, mut asked: Asked, random: &mut impl Rng) -> (Option<Reply>, Params) {
-        if is_health(&asked.target) {
+        if asked.target.split('?').next() == Some("/health") {
             return (Some(Reply::text(200, "ok")), Params::default());
         }
         if let Some(standard) = &self.default_params
@@ -188,18 +188,13 @@ impl Reply {
         }
         let compressed = encoder.finish().expect("memory takes every byte");
         self.body = Body::Held(compressed.into());
-        self.fields
-            .push(("Content-Encoding".to_owned(), "gzip".to_owned()));
+        let encoding = ("Content-Encoding".to_owned(), "gzip".to_owned());
+        self.fields.push(encoding);
     }
 }
 
 fn is_content_type(name: &str) -> bool {
     name.eq_ignore_ascii_case("content-type")
-}
-
-/// Whether a request is one for the health of the service itself.
-fn is_health(target: &str) -> bool {
-    target.split('?').next() == Some("/health")
 }
 
 /// The time of day as HTTP writes it, formatted once a second.
@@ -227,36 +222,36 @@ impl Date {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::time::Duration;
+
+    fn reply(query: &str, asked: Asked) -> Reply {
+        let params = Params::of(query, u64::MAX, Duration::MAX);
+        Reply::new(&params, asked).unwrap()
+    }
 
     #[test]
     fn the_type_of_the_content_is_the_clients_unless_it_is_asked_for_or_made_up() {
         let (bytes, own) = (Some("application/octet-stream"), Some("a/b"));
-        let named = ("content-type".to_owned(), "q/r".to_owned());
-        for (size, headers, content_type, body, expected) in [
-            (None, vec![], own, &b"x"[..], own),
-            (None, vec![], None, b"x", Some(TEXT)),
-            (None, vec![], None, b"\xff", bytes),
-            (None, vec![], None, b"", None),
-            (Some(3), vec![], own, b"x", bytes),
-            (None, vec![named], own, b"x", Some("q/r")),
+        for (query, content_type, body, expected) in [
+            ("", own, &b"x"[..], own),
+            ("", None, b"x", Some(TEXT)),
+            ("", None, b"\xff", bytes),
+            ("", None, b"", None),
+            ("size=3", own, b"x", bytes),
+            ("header=content-type:q/r", own, b"x", Some("q/r")),
         ] {
-            let params = Params {
-                size,
-                headers,
-                ..Params::default()
-            };
             let asked = Asked {
                 content_type: content_type.map(str::to_owned),
                 body: body.to_vec().into(),
                 ..Asked::default()
             };
-            let reply = Reply::new(&params, asked).unwrap();
+            let reply = reply(query, asked);
             let types = reply
                 .fields
                 .iter()
                 .filter(|(name, _)| is_content_type(name));
             let types: Vec<_> = types.map(|(_, value)| value.as_str()).collect();
-            assert_eq!(types, expected.as_slice(), "{params:?}");
+            assert_eq!(types, expected.as_slice(), "{query}");
         }
     }
 
@@ -269,16 +264,11 @@ mod tests {
             (true, true, MAX_GZIP, true),
             (true, true, MAX_GZIP + 1, false),
         ] {
-            let params = Params {
-                gzip,
-                size: Some(size),
-                ..Params::default()
-            };
             let asked = Asked {
                 accepts_gzip,
                 ..Asked::default()
             };
-            let reply = Reply::new(&params, asked).unwrap();
+            let reply = reply(&format!("gzip={gzip}&size={size}"), asked);
             let gzip = ("Content-Encoding".to_owned(), "gzip".to_owned());
             assert_eq!(reply.fields.contains(&gzip), expected, "{size}");
             assert_eq!(matches!(reply.body, Body::Held(_)), expected, "{size}");

@@ -83,7 +83,7 @@ fn interim(status: Status) -> Result<ResponseHead, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::params::{self, Params};
+    use crate::serve::params::Params;
     use crate::serve::reply::{self, PATTERN, PATTERN_SIZE};
     use lateen_exchange::{Config, Protocol, server};
     use lateen_h1::{ClientConnection, ClientEvent};
@@ -93,6 +93,7 @@ mod tests {
     use std::pin::Pin;
     use std::rc::Rc;
     use std::task::{Context, Poll};
+    use std::time::Duration;
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     /// Asks once, takes up to `room` bytes per write, and refuses every other write.
@@ -163,24 +164,22 @@ mod tests {
         }
     }
 
-    fn written(params: &Params, echoed: &[u8], room: usize) -> Written {
+    fn written(query: &str, echoed: &[u8], room: usize) -> Written {
+        let params = Params::of(query, u64::MAX, Duration::MAX);
         let asked = reply::Asked {
             body: echoed.to_vec().into(),
             ..reply::Asked::default()
         };
-        let reply = Reply::new(params, asked).unwrap();
-        let written = Rc::<RefCell<Written>>::default();
+        let reply = Reply::new(&params, asked).unwrap();
         let slow = Slow {
-            written: Rc::clone(&written),
             room,
             ..Slow::default()
         };
+        let written = Rc::clone(&slow.written);
         let runtime = tokio::runtime::Builder::new_current_thread();
         { runtime }.build().unwrap().block_on(async {
-            let config = Config {
-                timeouts: None,
-                ..Config::new(Protocol::Http1)
-            };
+            let mut config = Config::new(Protocol::Http1);
+            config.timeouts = None;
             let mut connection = server::Connection::new(slow, config);
             let (_, exchange) = connection.next().await.unwrap().unwrap();
             let date = FieldValue::new("now");
@@ -198,50 +197,30 @@ mod tests {
 
     #[test]
     fn the_number_of_writes_is_what_was_asked_for() {
-        for (writes, body) in [
+        let table = [
             (2, vec![1000]),
             (3, vec![500; 2]),
             (5, vec![250; 4]),
             (1, vec![]),
-        ] {
-            let params = Params {
-                size: Some(1000),
-                writes,
-                ..Params::default()
-            };
-            let written = written(&params, b"", usize::MAX);
+        ];
+        for (writes, body) in table {
+            let written = written(&format!("size=1000&writes={writes}"), b"", usize::MAX);
             let head = written.taken.len() - body.iter().sum::<usize>();
-            assert_eq!(
-                written.writes,
-                [vec![head], body].concat(),
-                "writes={writes}"
-            );
+            let expected = [vec![head], body].concat();
+            assert_eq!(written.writes, expected, "writes={writes}");
         }
     }
 
     #[test]
     fn the_head_is_that_of_the_status_and_of_the_fields() {
-        let without_content = Params {
-            status: params::Status::Final(204),
-            size: Some(5),
-            ..Params::default()
-        };
-        let interim_and_own_date = Params {
-            status: params::Status::Interim(150),
-            headers: vec![("date".to_owned(), "then".to_owned())],
-            ..Params::default()
-        };
-        for (params, expected) in [
-            (
-                without_content,
-                "HTTP/1.1 204 No Content\r\ncontent-type: application/octet-stream\r\ndate: now\r\n\r\n",
-            ),
-            (
-                interim_and_own_date,
-                "HTTP/1.1 150 \r\n\r\nHTTP/1.1 200 OK\r\ndate: then\r\ncontent-length: 0\r\n\r\n",
-            ),
+        let empty = "204 No Content\r\ncontent-type: application/octet-stream\r\ndate: now";
+        let interim = "150 \r\n\r\nHTTP/1.1 200 OK\r\ndate: then\r\ncontent-length: 0";
+        for (query, expected) in [
+            ("status=204&size=5", empty),
+            ("status=150&header=date:then", interim),
         ] {
-            let written = written(&params, b"", usize::MAX);
+            let written = written(query, b"", usize::MAX);
+            let expected = format!("HTTP/1.1 {expected}\r\n\r\n");
             assert_eq!(String::from_utf8_lossy(&written.taken), expected);
         }
     }
@@ -254,8 +233,8 @@ mod tests {
             writes in 1u32..9,
             room in 1000usize..70_000,
         ) {
-            let params = Params { size, writes, ..Params::default() };
-            let written = written(&params, &echoed, room);
+            let size_asked = size.map_or(String::new(), |size| format!("&size={size}"));
+            let written = written(&format!("writes={writes}{size_asked}"), &echoed, room);
             let mut client = ClientConnection::new(lateen_h1::Config::default());
             client.expect(false).unwrap();
             let mut input = Bytes::from(written.taken);

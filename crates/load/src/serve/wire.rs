@@ -72,16 +72,16 @@ impl Wire {
         Ok(count? > 0)
     }
 
-    fn socket(&self) -> &TcpStream {
-        match &self.stream {
-            Stream::Left(tcp) => tcp,
-            Stream::Right(tls) => tls.get_ref().0,
-        }
-    }
-
     fn prepare_write(&mut self) {
         let nodelay = !self.facts.delays.get();
-        if nodelay != self.nodelay && self.socket().set_nodelay(nodelay).is_ok() {
+        if nodelay == self.nodelay {
+            return;
+        }
+        let socket = match &self.stream {
+            Stream::Left(tcp) => tcp,
+            Stream::Right(tls) => tls.get_ref().0,
+        };
+        if socket.set_nodelay(nodelay).is_ok() {
             self.nodelay = nodelay;
         }
     }

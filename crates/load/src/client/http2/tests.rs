@@ -60,7 +60,7 @@ fn request(body: &str) -> Request {
 
 fn client(form: Form, body: &str) -> Http2 {
     let mut client = Http2::new(Arc::new(Requests::new(&[request(body)], "http", form)));
-    client.open(&mut Vec::new());
+    client.open(&mut Output::default());
     client
 }
 
@@ -86,16 +86,15 @@ fn frames(mut bytes: &[u8]) -> Frames {
 }
 
 fn feed(client: &mut Http2, bytes: &[u8]) -> Result<(Frames, Vec<Completion>), Malformed> {
-    let (mut out, mut done) = (Vec::new(), Vec::new());
-    client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out, &mut done)?;
-    Ok((frames(&out), done))
+    let mut out = Output::default();
+    client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out)?;
+    Ok((frames(&out.bytes), out.done))
 }
 
 fn start(client: &mut Http2, slot: usize) -> Frames {
-    let mut out = Vec::new();
-    let start = Start { slot, ..START };
-    client.start(start, &mut out);
-    frames(&out)
+    let mut out = Output::default();
+    client.start(Start { slot, ..START }, &mut out);
+    frames(&out.bytes)
 }
 
 fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -249,12 +248,12 @@ fn a_server_that_does_not_read_cannot_fill_the_memory() {
     for asks in [one(kind::PING, 0, 0, b"12345678"), settings(&[])] {
         let mut client = ready(Form::Http, "", &[]);
         let asks_once = Bytes::copy_from_slice(&asks);
-        let (mut unsent, mut done) = (Vec::new(), Vec::new());
+        let mut out = Output::default();
         let ended = (0..100_000)
-            .find_map(|_| client.receive(&asks_once, 0, &mut unsent, &mut done).err())
+            .find_map(|_| client.receive(&asks_once, 0, &mut out).err())
             .expect("the connection ends");
         assert!(ended.to_string().contains("does not read"), "{ended}");
-        assert!(unsent.len() < MAX_ACKNOWLEDGEMENTS + 64, "{}", unsent.len());
+        assert!(out.bytes.len() < MAX_ACKNOWLEDGEMENTS + 64);
         // One that reads may go on for ever.
         let mut client = ready(Form::Http, "", &[]);
         for _ in 0..100_000 {
@@ -283,10 +282,10 @@ fn a_request_that_is_given_up_leaves_the_others() {
     let mut client = ready(Form::Http, "", &[]);
     start(&mut client, 4);
     start(&mut client, 6);
-    let mut out = Vec::new();
+    let mut out = Output::default();
     assert!(client.cancel(4, &mut out));
     let reset = (kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec());
-    assert_eq!(frames(&out), [reset]);
+    assert_eq!(frames(&out.bytes), [reset]);
     let late = [last(1, OK), last(3, OK)].concat();
     assert_eq!(feed(&mut client, &late).unwrap().1, [answered(6, 0)]);
 }
@@ -355,13 +354,13 @@ fn an_answer_ends_with_its_message_however_what_follows_is_cut() {
     let outcome = |pieces: &[&[u8]]| {
         let mut client = ready(Form::Streaming, "ping", &[]);
         start(&mut client, 0);
-        let (mut out, mut done) = (Vec::new(), Vec::new());
+        let mut out = Output::default();
         let mut hear = |piece: &[u8]| {
             let piece = Bytes::copy_from_slice(piece);
-            client.receive(&piece, 0, &mut out, &mut done).is_err()
+            client.receive(&piece, 0, &mut out).is_err()
         };
         let broke = pieces.iter().any(|piece| hear(piece));
-        (done, broke)
+        (out.done, broke)
     };
     // Behind the answer: the begin of another message, a whole one, and what is none.
     for (more, broke) in [(&[0, 0, 1][..], false), (&[0; 5], true), (&[9; 5], true)] {
