@@ -161,7 +161,10 @@ func (cmds waypointCommands) find(ctx context.Context, all bool, name string) ([
 	if err := cmds.countPods(ctx, out); err != nil {
 		return nil, err
 	}
-	return out, cmds.findBound(ctx, out)
+	if err := cmds.findBound(ctx, out); err != nil {
+		return nil, err
+	}
+	return out, cmds.findUnbound(ctx, out)
 }
 
 // classes are the controllers of the GatewayClasses, and what traffic their waypoints take.
@@ -286,6 +289,34 @@ func (cmds waypointCommands) findBound(ctx context.Context, list []api.WaypointS
 				if s.Namespace == namespace && s.Name == head.Metadata.Labels[wellknown.UseWaypoint] {
 					list[i].Bound = append(list[i].Bound, o.Key)
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// findUnbound adds the objects that ask for the waypoints and are not behind them, by their own conditions.
+func (cmds waypointCommands) findUnbound(ctx context.Context, list []api.WaypointState) error {
+	for _, kind := range []string{"Service", "ServiceEntry", "WorkloadEntry"} {
+		items, err := cmds.get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+		if err != nil {
+			return err
+		}
+		for _, o := range items {
+			var view gatewayView
+			if json.Unmarshal(o.Raw, &view) != nil {
+				continue
+			}
+			for _, c := range slices.Concat(view.Status.Conditions, o.Conditions) {
+				if c.Type != wellknown.WaypointBound && c.Type != "WaypointBound" || c.Status != "False" {
+					continue
+				}
+				for i, s := range list {
+					if strings.HasPrefix(c.Message, "waypoint "+s.Namespace+"/"+s.Name+" ") {
+						list[i].Unbound = append(list[i].Unbound, api.UnboundObject{Object: o.Key, Reason: c.Reason, Message: c.Message})
+					}
+				}
+				break
 			}
 		}
 	}

@@ -216,3 +216,23 @@ func TestOnAClusterKubectlApplies(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 }
+
+func TestWhatIsNotBoundIsNamedWithTheReason(t *testing.T) {
+	f := newFake(t)
+	const why = "waypoint shop/waypoint cannot take its connections: AuthorizationPolicy shop/clients does not allow those of the waypoint; its connections go direct until it is bound"
+	db := inShop(object("svc", "db", `{"metadata":{"name":"db"}}`), "shop")
+	db.Conditions = []api.Condition{{Type: "WaypointBound", Status: "False", Reason: "PolicyRefusesWaypoint", Message: why}}
+	f.objects = append(waypointObjects(), db)
+	r := f.run("", "waypoint", "status", "-n", "shop", "--name", "waypoint")
+	if !strings.Contains(r.stdout, "shop/service/db is not bound: "+why) {
+		t.Errorf("status: %s%s", r.stdout, r.stderr)
+	}
+	r = f.run("", "waypoint", "apply", "-n", "shop", "--wait", "--enroll-namespace")
+	if r.code != 0 || !strings.Contains(r.stderr, "shop/service/db is not bound: "+why) {
+		t.Errorf("apply: exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	r = f.run("", "waypoint", "status", "-n", "shop", "--name", "waypoint", "-o", "json")
+	if !strings.Contains(r.stdout, `"reason": "PolicyRefusesWaypoint"`) {
+		t.Errorf("json: %s%s", r.stdout, r.stderr)
+	}
+}

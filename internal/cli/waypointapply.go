@@ -137,6 +137,11 @@ func (cmds waypointCommands) apply(ctx context.Context, o waypointOptions) error
 			return err
 		}
 	}
+	if o.enroll {
+		if err := cmds.warnOfUnbound(ctx, o); err != nil {
+			return err
+		}
+	}
 	next := []string{"lateen waypoint status --name " + o.name + cmds.app.namespaceOption()}
 	if !o.enroll {
 		next = append(next, fmt.Sprintf("lateen label service NAME %s=%s%s", wellknown.UseWaypoint, o.name, cmds.app.namespaceOption()))
@@ -191,6 +196,38 @@ func (cmds waypointCommands) enroll(ctx context.Context, o waypointOptions) erro
 		verb = "unchanged"
 	}
 	return cmds.app.printf("%s %s\n", key, verb)
+}
+
+// warnOfUnbound names what the namespace has that does not go through the waypoint, once its proxies had time to take it in.
+func (cmds waypointCommands) warnOfUnbound(ctx context.Context, o waypointOptions) error {
+	const settle, most = 5 * time.Second, 5
+	var unbound []api.UnboundObject
+	for began := time.Now(); ; {
+		list, err := cmds.find(ctx, false, o.name)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		unbound = list[0].Unbound
+		waiting := slices.ContainsFunc(unbound, func(u api.UnboundObject) bool { return u.Reason == "WaypointIsNotReady" })
+		if !waiting || !o.wait || time.Since(began) > settle {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause(0)):
+		}
+	}
+	for _, u := range unbound[:min(len(unbound), most)] {
+		cmds.app.warn("%s is not bound: %s", u.Object, u.Message)
+	}
+	if more := len(unbound) - most; more > 0 {
+		cmds.app.warn("%d more objects are not bound; `lateen waypoint status --name %s%s` names them", more, o.name, cmds.app.namespaceOption())
+	}
+	return nil
 }
 
 // bring makes the Gateway, or changes it, unless it is as it is wanted already.

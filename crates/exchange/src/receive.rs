@@ -123,9 +123,7 @@ impl Core {
 
     /// True while an exchange of HTTP/1 waits for the end of its answer.
     fn has_unanswered(&self) -> bool {
-        self.streams
-            .get(self.open)
-            .is_some_and(|entry| !entry.sent)
+        self.streams.get(self.open).is_some_and(|entry| !entry.sent)
     }
 
     /// Answers a fault of an HTTP/1 client, unless an answer has begun.

@@ -99,6 +99,9 @@ func WaypointStatus(w io.Writer, list []api.WaypointState, style term.Style, wid
 				p.line("  %s: %s", k.many, boundNames(keys, s.Namespace))
 			}
 		}
+		for _, u := range s.Unbound {
+			p.line("  %s %s is not bound: %s", style.Bad(term.MarkBad), u.Object, u.Message)
+		}
 	}
 	return p.err
 }

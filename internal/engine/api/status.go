@@ -191,4 +191,13 @@ type WaypointState struct {
 	Wanted int `json:"wanted"`
 	// Bound are the objects whose labels choose it, as kind/name or namespace/kind/name.
 	Bound []Key `json:"bound,omitempty"`
+	// Unbound are the objects that ask for it, themselves or by their namespaces, and whose connections do not go through it.
+	Unbound []UnboundObject `json:"unbound,omitempty"`
+}
+
+// UnboundObject is an object whose connections do not go through the waypoint that it asks for. Message says why, and where they go.
+type UnboundObject struct {
+	Object  Key    `json:"object"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }

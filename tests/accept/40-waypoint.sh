@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# A waypoint from `apply` to `delete`: its pods, what is bound to it, protocols through it, who reaches pods past it, and what its author hears of mistakes.
+# bites: let `refusal` in internal/compile/admission.go return nothing: the service with a policy for its clients is bound, and refuses everybody.
+source "$(dirname "$0")/lib.sh"
+
+check "up" lateen up --nodes 2
+with_echo "$ROOT/samples/echo/echo.yaml"
+echo_ip=$(pod_ip echo-)
+CLIENT=$(pod_uid client-)
+call() { lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 "$@"; }
+answers() { [ "$(call "${@:2}")" = "$1" ]; }
+conditions() { lateen get "$1" "$2" -o json | jq -r '[.status.conditions[]?, .conditions[]?] | .[] | "\(.type) \(.status) \(.reason): \(.message)"'; }
+told() { conditions "$1" "$2" | found -- "$3"; }
+
+check "a waypoint, and return when it can be used" lateen waypoint apply --name way --for service --wait
+check "it has two replicas" lateen scale deployment/way --replicas 2
+check "which run" lateen wait deployment/way
+check "the list shows it" found -E '^way +.*lateen-waypoint' <(lateen waypoint list)
+check "the service asks for it" lateen label svc echo istio.io/use-waypoint=way
+check "and is bound" eventually 20 told svc echo 'WaypointBound True.*connections go through waypoint default/way'
+check "its status names the service" found 'echo' <(lateen waypoint status --name way)
+through() { call "$@" >/dev/null; lateen logs deployment/way | found 'echo.default'; }
+check "requests pass it" eventually 10 through http://echo:8080/
+equal "of HTTP/1.1" 200 "$(call --http1.1 http://echo:8080/)"
+equal "of HTTP/2" 200 "$(call --http2-prior-knowledge http://echo:8080/)"
+equal "with a body" 200 "$(call -d "$(head -c 20000 /dev/zero | tr '\0' x)" http://echo:8080/)"
+equal "that expect 100" 200 "$(call -H 'Expect: 100-continue' -d x http://echo:8080/)"
+grpc() { in_netns "$CLIENT" "$ROOT/bin/lateen-load" run --url "grpc://$(lateen get svc echo -o json | jq -r .spec.clusterIP):8080" -n 20 --qps 0 -c 2 --json - | jq -e '.counts.failed == 0' >/dev/null; }
+check "and calls of gRPC" grpc
+equal "a head beyond the limit is told so" 431 "$(call -H "x-long: $(head -c 70000 /dev/zero | tr '\0' x)" http://echo:8080/)"
+
+# An L4 policy for the clients would refuse the waypoint, as which it is seen by the pods.
+l4() { lateen apply -f - <<Y
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: clients}
+spec:
+  selector: {matchLabels: {app: echo}}
+  rules: [{from: [{source: {principals: [$1]}}]}]
+Y
+}
+check "a second Service of the same pods" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: second}
+spec: {selector: {app: echo}, ports: [{name: http, port: 8080}]}
+Y
+check "a policy for the clients" l4 '"cluster.local/ns/default/sa/client"'
+check "the second Service asks for the waypoint" lateen label svc second istio.io/use-waypoint=way
+check "and is told which policy is in the way, and what to add" eventually 20 told svc second 'PolicyRefusesWaypoint: .*AuthorizationPolicy default/clients.*principals: \["cluster.local/ns/default/sa/way"\]'
+check "so are those who run the waypoint" found 'second is not bound: .*default/clients' <(lateen waypoint status --name way)
+equal "its clients go direct" 200 "$(call http://second:8080/)"
+check "a pod's own address is for the clients alone" answers 200 "http://$echo_ip:8080/"
+check "the rule is added" l4 '"cluster.local/ns/default/sa/client", "cluster.local/ns/default/sa/way"'
+check "then it is bound" eventually 20 told svc second 'WaypointBound True'
+equal "and answers" 200 "$(call http://second:8080/)"
+check "a policy for the waypoint alone" l4 '"cluster.local/ns/default/sa/way"'
+check "keeps captured clients from the pod's address" eventually 15 answers 000 "http://$echo_ip:8080/"
+uncaptured() { in_node n2 curl -s -o /dev/null --max-time 3 "http://$echo_ip:8080/"; }
+check_not "and those that are not captured" uncaptured
+equal "the way through the waypoint is open" 200 "$(call http://echo:8080/)"
+check "the policy goes" lateen delete authorizationpolicy clients
+
+# Mistakes.
+check "a Service that asks for a waypoint that is not there" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: lost, labels: {istio.io/use-waypoint: nowhere}}
+spec: {selector: {app: echo}, ports: [{name: http, port: 8080}]}
+Y
+check "is told so" eventually 10 told svc lost 'WaypointBound False WaypointIsNotReady: waypoint default/nowhere is not there.*refused until'
+check_not "and reached by nobody" call -f http://lost:8080/
+check "a Service of another namespace" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: far, namespace: other, labels: {istio.io/use-waypoint: way, istio.io/use-waypoint-namespace: default}}
+spec: {selector: {app: echo}, ports: [{name: http, port: 8080}]}
+Y
+far() { lateen get svc far -n other -o json | jq -r '.status.conditions[]? | .reason + ": " + .message' | found 'AttachmentDenied: .*does not admit namespace other; let its listener'; }
+check "is told that the waypoint does not admit it" eventually 10 far
+gateway() { lateen apply -f - <<Y
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: $1}
+spec: {gatewayClassName: lateen-waypoint, $2}
+Y
+}
+check "a Gateway whose parameters are not there" gateway bare 'listeners: [{name: mesh, port: 15008, protocol: HBONE}], infrastructure: {parametersRef: {group: "", kind: ConfigMap, name: none}}'
+bare() { { lateen get gateway bare -o json; lateen waypoint status --name bare; } | found 'none'; }
+check "is told so" eventually 15 bare
+check "it goes" lateen delete gateway bare
+equal "nobody else noticed" 200 "$(call http://echo:8080/)"
+
+check "unbound" lateen label svc echo second istio.io/use-waypoint=none --overwrite
+check "the waypoint goes" lateen waypoint delete way
+gone() { ! lateen get deployment way; }
+check "and its pods" eventually 20 gone
+equal "the service answers without it" 200 "$(call http://echo:8080/)"
+finish
