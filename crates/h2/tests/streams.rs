@@ -298,6 +298,34 @@ fn a_large_header_list_goes_in_pieces_and_one_too_large_is_not_sent() {
     );
 }
 
+/// The peer has not seen the fields of such a request, so none of them is in its table.
+#[test]
+fn a_request_that_is_refused_for_its_size_changes_no_table() {
+    let mut pair = Pair::usual();
+    pair.settle();
+    let value = "v".repeat(70_000);
+    let fields = [
+        Field::new(":method", "CONNECT"),
+        Field::new(":authority", "a:1"),
+        Field::new("x", "kept").kept(),
+        Field::new("y", &value),
+    ];
+    let client = &mut pair.client.connection;
+    assert_eq!(
+        client.request(None, &fields, false),
+        Err(RequestError::HeaderList)
+    );
+    assert!(!client.has_output());
+    for _ in 0..2 {
+        let client = &mut pair.client.connection;
+        client.request(None, &fields[..3], false).unwrap();
+        pair.settle();
+        let kept = pair.server.connection.fields().get("x");
+        assert_eq!(kept, Some(&b"kept"[..]));
+    }
+    assert_eq!(pair.server.heard.heads.len(), 2);
+}
+
 #[test]
 fn an_idle_connection_gives_its_memory_back_and_works_on() {
     let mut pair = Pair::usual();
