@@ -368,10 +368,8 @@ impl Report {
             );
         }
         let list = |counts: &BTreeMap<String, u64>| {
-            let each = counts
-                .iter()
-                .map(|(kind, count)| format!("{kind} × {count}"));
-            each.collect::<Vec<_>>().join(", ")
+            let said = |(kind, count): (&String, &u64)| format!("{kind} × {count}");
+            counts.iter().map(said).collect::<Vec<_>>().join(", ")
         };
         let _ = write!(out, "{:.1} answers/s", self.rates.achieved_qps);
         if config.qps > 0.0 {

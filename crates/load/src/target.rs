@@ -162,26 +162,17 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         for (url, host, port, authority, path) in [
-            (
-                "http://details:9080/details/0",
-                "details",
-                9080,
-                "details:9080",
-                "/details/0",
-            ),
+            ("http://d:9080/d/0", "d", 9080, "d:9080", "/d/0"),
             ("http://a", "a", 80, "a", "/"),
             ("http://a/", "a", 80, "a", "/"),
-            ("http://a?size=1", "a", 80, "a", "/?size=1"),
-            (
-                "http://a/x?u=http://b/#part",
-                "a",
-                80,
-                "a",
-                "/x?u=http://b/",
-            ),
+            ("https://a?size=1", "a", 443, "a", "/?size=1"),
+            ("http://a?u=http://b#c", "a", 80, "a", "/?u=http://b"),
             ("http://10.0.0.1:1", "10.0.0.1", 1, "10.0.0.1:1", "/"),
             ("http://[::1]:8080/x", "::1", 8080, "[::1]:8080", "/x"),
             ("http://[fd00::2]", "fd00::2", 80, "[fd00::2]", "/"),
+            ("grpc://a/p.S/M", "a", 80, "a", "/p.S/M"),
+            ("grpcs://a", "a", 443, "a", "/"),
+            ("tcp://a:7", "a", 7, "a:7", "/"),
         ] {
             let parsed = Url::parse(url).unwrap();
             assert_eq!((&*parsed.host, parsed.port), (host, port), "{url}");
@@ -190,23 +181,10 @@ mod tests {
                 (authority, path),
                 "{url}"
             );
-        }
-    }
-
-    #[test]
-    fn the_scheme_names_protocol_and_port() {
-        let table = [
-            ("http://a", Scheme::Http, 80, false),
-            ("https://a/x", Scheme::Https, 443, true),
-            ("grpc://a/p.S/M", Scheme::Grpc, 80, false),
-            ("grpcs://a", Scheme::Grpcs, 443, true),
-            ("tcp://a:7", Scheme::Tcp, 7, false),
-        ];
-        for (url, scheme, port, encrypted) in table {
-            let parsed = Url::parse(url).unwrap();
-            assert_eq!((parsed.scheme, parsed.port), (scheme, port), "{url}");
-            assert_eq!(parsed.scheme.is_encrypted(), encrypted, "{url}");
-            assert_eq!(parsed.scheme.is_grpc(), url.starts_with("grpc"), "{url}");
+            let scheme = url.split("://").next().unwrap();
+            assert_eq!(format!("{:?}", parsed.scheme).to_lowercase(), scheme);
+            assert_eq!(parsed.scheme.is_encrypted(), scheme.ends_with('s'), "{url}");
+            assert_eq!(parsed.scheme.is_grpc(), scheme.starts_with("grpc"), "{url}");
         }
     }
 

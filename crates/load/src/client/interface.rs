@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::record::Failure;
 
@@ -57,7 +57,7 @@ pub struct Completion {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// What is to be sent.
-    pub bytes: Vec<u8>,
+    pub bytes: BytesMut,
     /// The requests that are over.
     pub done: Vec<Completion>,
 }

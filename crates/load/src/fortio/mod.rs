@@ -214,8 +214,8 @@ fn id(report: &Report) -> String {
 fn utc(milliseconds: u64, format: &[BorrowedFormatItem<'_>]) -> String {
     let since = Duration::from_millis(milliseconds);
     let time = UtcDateTime::UNIX_EPOCH.checked_add(since.try_into().unwrap_or_default());
-    time.and_then(|time| time.format(format).ok())
-        .unwrap_or_default()
+    let text = time.and_then(|time| time.format(format).ok());
+    text.unwrap_or_default()
 }
 
 /// Seconds as Go prints a duration: 1m30s, 500ms.

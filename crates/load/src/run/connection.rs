@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
 use super::clock::Clock;
@@ -109,9 +109,8 @@ pub struct Connection {
     /// What has just come out of TLS.
     plain: Vec<u8>,
     opened_at: u64,
-    /// Bytes that the kernel, or TLS, has not taken yet, from `written` on, and the requests that are over.
+    /// Bytes that the kernel, or TLS, has not taken yet, and the requests that are over.
     pub out: Output,
-    written: usize,
     slots: Vec<Option<Current>>,
     /// Slots without a request and since when, the longest free first.
     free: VecDeque<(usize, u64)>,
@@ -226,7 +225,6 @@ impl Connection {
         self.stage = Stage::Closed;
         (self.socket, self.tls, self.client) = (None, None, None);
         self.out.bytes.clear();
-        self.written = 0;
         self.unstarted.clear();
     }
 
@@ -320,23 +318,15 @@ impl Connection {
             }
             return Ok(tls.flush(socket)?);
         }
-        while self.written < self.out.bytes.len() {
-            match socket.write(&self.out.bytes[self.written..]) {
+        while !self.out.bytes.is_empty() {
+            match socket.write(&self.out.bytes) {
                 Ok(0) => return Err(Fault::new(Failure::Closed, "the kernel takes no more")),
-                Ok(count) => self.written += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.written > self.out.bytes.len() / 2 {
-                        self.out.bytes.drain(..self.written);
-                        self.written = 0;
-                    }
-                    return Ok(());
-                }
+                Ok(count) => self.out.bytes.advance(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.out.bytes.clear();
-        self.written = 0;
         Ok(())
     }
 

@@ -167,10 +167,8 @@ impl Generator {
                 };
                 let before = connection.is_established();
                 let origin = &self.origins[connection.origin];
-                let result = connection
-                    .advance(ready, origin, now, &mut self.buffer)
-                    .and_then(|set_up| connection.flush(self.clock).map(|()| set_up));
-                match result {
+                let result = connection.advance(ready, origin, now, &mut self.buffer);
+                match result.and_then(|set_up| connection.flush(self.clock).map(|()| set_up)) {
                     Ok(set_up) => {
                         missing -= usize::from(!before && connection.is_established());
                         self.note(set_up, 0);

@@ -34,10 +34,7 @@ pub struct Part {
 }
 
 /// A URL with its share of the requests.
-struct Placed {
-    url: Url,
-    weight: f64,
-}
+type Placed = (Url, f64);
 
 /// Nanoseconds, or the most that can be counted.
 pub fn nanoseconds(duration: Duration) -> u64 {
@@ -65,7 +62,7 @@ impl Plan {
             let weight = load.weights.get(index).copied().unwrap_or(1.0);
             let same = |group: &Vec<Placed>| {
                 let of = |url: &Url| (url.scheme, url.authority.clone());
-                group.iter().any(|placed| of(&placed.url) == of(&url))
+                group.iter().any(|(known, _)| of(known) == of(&url))
             };
             let origin = groups.iter().position(same).unwrap_or(groups.len());
             if origin == groups.len() {
@@ -76,13 +73,13 @@ impl Plan {
                 request: groups[origin].len(),
                 weight,
             });
-            groups[origin].push(Placed { url, weight });
+            groups[origin].push((url, weight));
         }
         self.check(&groups)?;
         let origins = groups.iter().map(|group| self.origin(group));
         let origins: Arc<[Origin]> = origins.collect::<Result<_, _>>()?;
         let targets: Arc<[Target]> = order.into();
-        let weight = |group: &Vec<Placed>| group.iter().map(|placed| placed.weight).sum();
+        let weight = |group: &Vec<Placed>| group.iter().map(|(_, weight)| weight).sum();
         let weights: Vec<f64> = groups.iter().map(weight).collect();
         // Each thread has a share of the connections to every origin, so that the threads differ in
         // nothing but which requests are theirs.
@@ -113,7 +110,7 @@ impl Plan {
                 "{weights} weights for {urls} urls: give each --url one, in --weights"
             ));
         }
-        let mut schemes = groups.iter().flatten().map(|placed| placed.url.scheme);
+        let mut schemes = groups.iter().flatten().map(|(url, _)| url.scheme);
         if load.streaming && !schemes.clone().all(Scheme::is_grpc) {
             return refuse("--streaming is for grpc:// and grpcs://".to_owned());
         }
@@ -143,7 +140,7 @@ impl Plan {
     }
 
     fn origin(&self, group: &[Placed]) -> Result<Origin, RunError> {
-        let (load, url) = (&self.load, &group[0].url);
+        let (load, url) = (&self.load, &group[0].0);
         let form = match (url.scheme.is_grpc(), load.streaming) {
             (false, _) => Form::Http,
             (true, false) => Form::Unary,
@@ -158,10 +155,10 @@ impl Plan {
             (Form::Http, None) if body.is_empty() => "GET",
             _ => "POST",
         };
-        let requests = group.iter().map(|placed| Request {
+        let requests = group.iter().map(|(url, _)| Request {
             method: method.to_owned(),
-            authority: placed.url.authority.clone(),
-            path: match (&*placed.url.path, form) {
+            authority: url.authority.clone(),
+            path: match (&*url.path, form) {
                 ("/", Form::Unary) => UNARY.to_owned(),
                 ("/", Form::Streaming) => STREAM.to_owned(),
                 (path, _) => path.to_owned(),

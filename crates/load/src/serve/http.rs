@@ -167,9 +167,8 @@ impl Link {
             };
         }
         let Some(content) = content else {
-            return self
-                .refuse(Reply::text(400, "body is larger than 1 MiB"), exchange)
-                .await;
+            let reply = Reply::text(400, "body is larger than 1 MiB");
+            return self.refuse(reply, exchange).await;
         };
         let (reply, params) = world.answer(asked(head, content));
         if !params.delay.is_zero() {

@@ -197,12 +197,8 @@ impl Certificates {
 
     /// The path of a file: ca.pem, or client or server with .pem or .key.
     pub fn path(&self, name: &str) -> String {
-        self.directory
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
+        let path = self.directory.path().join(name);
+        path.to_str().unwrap().to_owned()
     }
 
     fn issue(&self, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
