@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::stream::Stream;
 use entry::{Dial, Entry, Failure};
 use establish::establish;
-pub use key::{Dialled, Known, Lent, PoolKey};
+pub use key::{Budgeted, Dialled, Known, PoolKey};
 use state::{Inner, Numbers, Observer};
 
 /// Attempts of a request that peers refuse unprocessed.

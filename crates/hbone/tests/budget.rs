@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::pooled::{identity, key};
 use common::{local, path, request, serve, stream};
 use lateen_hbone::{
-    Below, Budget, Connection, Lent, Pool, PoolKey, RetryBudget, Settings, Status, Tunnel, client,
+    Below, Budget, Budgeted, Connection, Pool, PoolKey, RetryBudget, Settings, Status, Tunnel,
+    client,
 };
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -374,7 +375,7 @@ async fn a_dial_says_who_is_charged() {
                     });
                 }
             });
-            let dialled = Lent {
+            let dialled = Budgeted {
                 io: near,
                 budget: of_peer.clone(),
                 below: Below {

@@ -25,7 +25,7 @@ pub struct PoolKey {
 
 /// A connection, and the budget of its peer, which the handshake has identified.
 #[derive(Debug)]
-pub struct Lent<IO> {
+pub struct Budgeted<IO> {
     /// The connection's bytes.
     pub io: IO,
     /// See [`Budget::between`].
@@ -37,7 +37,7 @@ pub struct Lent<IO> {
 /// Budget and probe of a connection, if its peer is known.
 pub type Known<IO> = Option<(Budget, Below<IO>)>;
 
-/// Result of a dial: a connection whose window comes from [`Settings::budget`], or [`Lent`].
+/// Result of a dial: a connection whose window comes from [`Settings::budget`], or [`Budgeted`].
 pub trait Dialled: 'static {
     /// The connection's bytes.
     type Io: AsyncRead + AsyncWrite + Unpin + 'static;
@@ -54,7 +54,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for IO {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for Lent<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for Budgeted<IO> {
     type Io = IO;
 
     fn parts(self) -> (IO, Known<IO>) {

@@ -9,8 +9,8 @@ use std::time::Instant;
 use lateen_config::Workload;
 use lateen_config::next_hop::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
-    Authority, Baggage, Budget, CloseReason, ConnectRequest, Forwarded, Lent, PoolError, PoolKey,
-    RetryBudget, Stream, TraceParent, client,
+    Authority, Baggage, Budget, Budgeted, CloseReason, ConnectRequest, Forwarded, PoolError,
+    PoolKey, RetryBudget, Stream, TraceParent, client,
 };
 use lateen_telemetry::Reporter;
 use lateen_tls::{Session, TlsStream};
@@ -163,7 +163,7 @@ async fn pooled(
 }
 
 /// A connection to a tunnel's far end, which has proven itself.
-pub(super) type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
+pub(super) type Proven = Budgeted<Guarded<TlsStream<TcpStream>>>;
 
 /// Dials a tunnel: it is what comes of it that counts as opened.
 pub(super) fn dial_tunnel(
@@ -208,7 +208,7 @@ pub(super) fn dial_tunnel(
                     .enter(stream, session, end, &revocations)
                     .charged(held);
                 let below = Guarded::OUTER;
-                Ok(Lent { io, budget, below })
+                Ok(Budgeted { io, budget, below })
             }
             Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
             Err(_) => Err(DialError::TunnelTimeout(hbone)),

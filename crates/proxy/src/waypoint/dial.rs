@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_hbone::{Authority, ConnectRequest, Forwarded, Lent, PoolKey, RetryBudget};
+use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget};
 use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
 use lateen_types::Strng;
@@ -85,7 +85,7 @@ async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Up
     }
 }
 
-type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
+type Proven = Budgeted<Guarded<TlsStream<TcpStream>>>;
 
 /// Opens a tunnel's connection, with the proxy's own identity.
 fn dial(
@@ -117,7 +117,7 @@ fn dial(
         // Charged to the endpoint that the peer proved to be.
         let budget = budget.between(session.peer().identity(), key.pod.as_str());
         let io = tunnels.enter(stream, session, End::Outbound(key), &revocations);
-        Ok(Lent {
+        Ok(Budgeted {
             io,
             budget,
             below: Guarded::OUTER,

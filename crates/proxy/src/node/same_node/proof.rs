@@ -104,7 +104,7 @@ type Begun = (
 
 /// HTTP/2, and the first word of the far end: if that is in this process it is to be met from then on.
 async fn begin(node: &Node, io: Proven) -> Result<Begun, TunnelError> {
-    let hbone::Lent { io, budget, below } = io;
+    let hbone::Budgeted { io, budget, below } = io;
     let (proven, first_word) = (Arc::clone(io.session()), io.first_word());
     let settings = proving(&node.inner, budget);
     let (tunnel, mut driver) = client::handshake(io, settings).await?;
