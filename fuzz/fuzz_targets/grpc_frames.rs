@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use lateen_load::serve::frames::{Broken, Frames, frame};
+use lateen_load::frames::{Broken, Frames, frame};
 use libfuzzer_sys::fuzz_target;
 
 fn outcome(pieces: &[&[u8]], gzip: bool) -> (Vec<Bytes>, Option<Broken>) {

@@ -7,6 +7,7 @@ mod cli;
 pub mod client;
 mod csv;
 mod fortio;
+pub mod frames;
 mod poll;
 mod record;
 mod report;

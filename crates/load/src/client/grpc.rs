@@ -61,7 +61,7 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::frames::frame;
+    use crate::frames::frame;
     use proptest::prelude::*;
 
     #[test]

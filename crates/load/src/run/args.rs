@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 use lateen_http::Method;
 
-use super::RunError;
+use super::error::RunError;
 use super::live::Progress;
 use crate::arrivals::Arrivals;
 use crate::report::Report;

@@ -11,10 +11,10 @@ use bytes::BytesMut;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::RunError;
 use super::args::Plan;
 use super::clock::{Alarm, Clock};
 use super::connection::{Connection, Due, Fault, SetUp};
+use super::error::RunError;
 use super::live::Live;
 use super::origin::{Choice, Origin};
 use super::plan::{Part, nanoseconds};

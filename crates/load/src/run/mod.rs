@@ -4,14 +4,13 @@
 mod args;
 mod clock;
 mod connection;
+mod error;
 mod generator;
 mod live;
 mod origin;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,38 +20,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::record::{ByKind, Kind, Record};
 use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
 use crate::signals::Signals;
-use crate::target::TargetError;
-use crate::tls::TlsError;
 pub use args::{HELP, LoadArgs, Plan, RunArgs, positive_duration, rate, run, write};
 use clock::Clock;
+pub use error::RunError;
 use generator::Generator;
 use live::Live;
 use plan::nanoseconds;
-
-/// Why a run could not begin or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A URL is of no use.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// TLS cannot be set up as it was asked for.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// What was asked for does not fit together.
-    #[error("{0}")]
-    Plan(String),
-    /// No connection to the target before the start.
-    #[error("connect to {address}: {reason}")]
-    Connect {
-        /// The address that was dialled.
-        address: SocketAddr,
-        /// What happened, and what may help.
-        reason: String,
-    },
-    /// The kernel refused something that the event loop cannot do without.
-    #[error("event loop: {0}")]
-    Loop(#[from] io::Error),
-}
 
 impl Plan {
     /// Runs the plan to its end, or until a signal arrives.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RunError;
 use super::args::Plan;
+use super::error::RunError;
 use super::origin::{Origin, Target, share};
 use crate::arrivals::Arrivals;
 use crate::client::{Form, Protocol, Request, ping};

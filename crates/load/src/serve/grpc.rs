@@ -13,8 +13,8 @@ use lateen_http::{
 };
 use prost::Message;
 
-use super::frames::{Broken, Frames, frame};
-use super::http::{Link, unless_gone};
+use super::link::{Link, unless_gone};
+use crate::frames::{Broken, Frames, frame};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";

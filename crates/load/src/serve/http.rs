@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Ending, Session, World};
+use super::link::{Link, unless_gone};
 use super::params::Params;
 use super::reply::{Asked, Reply};
 use super::wire::Wire;
@@ -26,18 +27,6 @@ use super::{grpc, response};
 
 /// The largest body that is kept to be echoed, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
-
-/// State that the requests of one connection share.
-#[derive(Debug)]
-pub struct Link {
-    /// The connection's view of the service.
-    pub session: Session,
-    /// Cancelled when the connection takes no further request.
-    pub stop: CancellationToken,
-    protocol: Protocol,
-    /// An answer waits whose client has gone when it has sent its last byte. Another one may wait with its half closed.
-    leaves: Cell<bool>,
-}
 
 /// How a request ended, other than by an answer.
 #[derive(Debug)]
@@ -103,21 +92,6 @@ async fn when(is: impl Fn() -> bool) {
     poll_fn(|_| if is() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Waits for `something`, but no longer than for the client to give the request up.
-///
-/// # Errors
-/// The client gave it up.
-pub async fn unless_gone(
-    exchange: &Exchange,
-    something: impl Future<Output = ()>,
-) -> Result<(), Error> {
-    tokio::select! {
-        biased;
-        () = something => Ok(()),
-        error = poll_fn(|cx| exchange.poll_gone(cx)) => Err(error),
-    }
-}
-
 /// Answers a request. False if the connection ends with it.
 async fn answer(request: FramedRequest, exchange: Exchange, link: Rc<Link>) -> bool {
     let persists = request.persists();
@@ -137,16 +111,6 @@ async fn answer(request: FramedRequest, exchange: Exchange, link: Rc<Link>) -> b
 }
 
 impl Link {
-    fn is_http2(&self) -> bool {
-        self.protocol == Protocol::Http2
-    }
-
-    /// Whether there is no client any more.
-    fn is_left(&self) -> bool {
-        let facts = &self.session.facts;
-        facts.broken.get() || self.leaves.get() && facts.ended.get()
-    }
-
     async fn echo(
         &self,
         head: &RequestHead,

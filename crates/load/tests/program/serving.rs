@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lateen_load::serve::frames::{Frames, frame};
+use lateen_load::frames::{Frames, frame};
 
 use crate::rig::{Certificates, count, ended, report, run};
 use crate::service::{DEADLINE, Service, block_on, connect, exchange, post, rest};

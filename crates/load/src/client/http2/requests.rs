@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lateen_h2::{Abuse, Allowance, Allowances, Config, Known, SharedConfig};
 
 use crate::client::interface::{Request, USER_AGENT};
-use crate::serve::frames::frame;
+use crate::frames::frame;
 
 /// How much a server may send before it hears that it was read; all of it is dropped at once.
 pub(super) const WINDOW: u32 = 1 << 30;

@@ -1,7 +1,7 @@
 use super::requests::{MAX_FIELDS, WINDOW};
 use super::*;
 use crate::client::interface::Request;
-use crate::serve::frames::frame;
+use crate::frames::frame;
 use lateen_h2::hpack::{Decoder, Fields, Limits};
 use proptest::prelude::*;
 
