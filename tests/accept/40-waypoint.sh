@@ -10,15 +10,17 @@ CLIENT=$(pod_uid client-)
 call() { lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 "$@"; }
 answers() { [ "$(call "${@:2}")" = "$1" ]; }
 conditions() { lateen get "$1" "$2" -o json | jq -r '[.status.conditions[]?, .conditions[]?] | .[] | "\(.type) \(.status) \(.reason): \(.message)"'; }
+# waypoint COMMAND...: in which --name is a waypoint's name, so that the mesh is named by the environment.
+waypoint() { LATEEN_NAME=$MESH "$LATEEN" waypoint "$@"; }
 told() { conditions "$1" "$2" | found -- "$3"; }
 
-check "a waypoint, and return when it can be used" lateen waypoint apply --name way --for service --wait
+check "a waypoint, and return when it can be used" waypoint apply --name way --for service --wait
 check "it has two replicas" lateen scale deployment/way --replicas 2
 check "which run" lateen wait deployment/way
-check "the list shows it" found -E '^way +.*lateen-waypoint' <(lateen waypoint list)
+check "the list shows it" found -E '(^| )way .*' <(waypoint list)
 check "the service asks for it" lateen label svc echo istio.io/use-waypoint=way
 check "and is bound" eventually 20 told svc echo 'WaypointBound True.*connections go through waypoint default/way'
-check "its status names the service" found 'echo' <(lateen waypoint status --name way)
+check "its status names the service" found 'echo' <(waypoint status --name way)
 through() { call "$@" >/dev/null; lateen logs deployment/way | found 'echo.default'; }
 check "requests pass it" eventually 10 through http://echo:8080/
 equal "of HTTP/1.1" 200 "$(call --http1.1 http://echo:8080/)"
@@ -48,7 +50,7 @@ Y
 check "a policy for the clients" l4 '"cluster.local/ns/default/sa/client"'
 check "the second Service asks for the waypoint" lateen label svc second istio.io/use-waypoint=way
 check "and is told which policy is in the way, and what to add" eventually 20 told svc second 'PolicyRefusesWaypoint: .*AuthorizationPolicy default/clients.*principals: \["cluster.local/ns/default/sa/way"\]'
-check "so are those who run the waypoint" found 'second is not bound: .*default/clients' <(lateen waypoint status --name way)
+check "so are those who run the waypoint" found 'second is not bound: .*default/clients' <(waypoint status --name way)
 equal "its clients go direct" 200 "$(call http://second:8080/)"
 check "a pod's own address is for the clients alone" answers 200 "http://$echo_ip:8080/"
 check "the rule is added" l4 '"cluster.local/ns/default/sa/client", "cluster.local/ns/default/sa/way"'
@@ -90,13 +92,13 @@ spec: {gatewayClassName: lateen-waypoint, $2}
 Y
 }
 check "a Gateway whose parameters are not there" gateway bare 'listeners: [{name: mesh, port: 15008, protocol: HBONE}], infrastructure: {parametersRef: {group: "", kind: ConfigMap, name: none}}'
-bare() { { lateen get gateway bare -o json; lateen waypoint status --name bare; } | found 'none'; }
+bare() { { lateen get gateway bare -o json; waypoint status --name bare; } | found 'none'; }
 check "is told so" eventually 15 bare
 check "it goes" lateen delete gateway bare
 equal "nobody else noticed" 200 "$(call http://echo:8080/)"
 
-check "unbound" lateen label svc echo second istio.io/use-waypoint=none --overwrite
-check "the waypoint goes" lateen waypoint delete way
+for s in echo second; do check "$s is unbound" lateen label svc $s istio.io/use-waypoint=none --overwrite; done
+check "the waypoint goes" waypoint delete way
 gone() { ! lateen get deployment way; }
 check "and its pods" eventually 20 gone
 equal "the service answers without it" 200 "$(call http://echo:8080/)"

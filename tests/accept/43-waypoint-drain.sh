@@ -16,21 +16,22 @@ trap 'kill "${LOADS[@]}" 2>/dev/null; cleanup' EXIT
 load() {
   local who
   for who in friend stranger; do
-    in_netns "$CLIENT" "$ROOT/bin/lateen-load" run --url "http://$VIP:8080/?size=64" -H "x-who: $who" --qps 100 -c 6 --requests-per-connection 20:200 --timeout 20s \
-      -d 300s --warmup 0s --initial-errors --json "$WORK/$1.$who" >/dev/null 2>&1 & LOADS+=($!)
+    # `exec`, so that the interrupt reaches the program, which ignores it otherwise as all that a shell has in the background.
+    (exec nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$CLIENT" -- env --default-signal=INT "$ROOT/bin/lateen-load" run --url "http://$VIP:8080/?size=64" -H "x-who: $who" \
+      --qps 100 -c 6 --requests-per-connection 20:200 --timeout 20s -d 120s --warmup 0s --initial-errors --json "$WORK/$1.$who" >/dev/null 2>&1) & LOADS+=($!)
   done
   sleep 1
 }
 unload() { sleep 2; kill -INT "${LOADS[@]}"; wait "${LOADS[@]}"; LOADS=(); }
-# count NAME WHO CODE: how many requests had this status.
-count() { jq -r --arg c "$3" '.codes[$c] // 0' "$WORK/$1.$2"; }
+# answered NAME WHO: how many requests got through.
+answered() { jq .counts.ok "$WORK/$1.$2"; }
 # friends NAME MOST: all were answered with 200, but so many at most.
 friends() {
   local f=$WORK/$1.friend failed; failed=$(jq '.counts.failed' "$f")
-  check "$1: $(jq .counts.ok "$f") requests of friends, $failed failed, at most ${2:-0} may ($(jq -c '[.codes, .errors]' "$f"))" [ "$failed" -le "${2:-0}" -a "$(count "$1" friend 200)" -gt 50 ]
+  check "$1: $(jq .counts.ok "$f") requests of friends, $failed failed, at most ${2:-0} may ($(jq -c '[.codes, .errors]' "$f"))" [ "$failed" -le "${2:-0}" -a "$(answered "$1" friend)" -gt 50 ]
 }
 strangers() { # NAME
-  equal "$1: none of $(jq .counts.intended "$WORK/$1.stranger") requests of strangers got through" 0 "$(count "$1" stranger 200)"
+  equal "$1: none of $(jq .counts.intended "$WORK/$1.stranger") requests of strangers got through" 0 "$(answered "$1" stranger)"
 }
 code() { lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 -H "x-who: $1" "http://$VIP:8080/"; }
 is() { [ "$(code "$1")" = "$2" ]; }
@@ -109,7 +110,7 @@ another() { local now; now=$(control_pid); [ -n "$now" ] && [ "$now" != "$old" ]
 check "zero: the control plane begins anew" eventually 20 another
 check "zero: everybody has its configuration" eventually 60 lateen wait
 unload
-equal "zero: no friend got through" 0 "$(count zero friend 200)"
+equal "zero: no friend got through" 0 "$(answered zero friend)"
 strangers zero
 check "zero: one replica" lateen scale deployment/next --replicas 1
 check "zero: friends get through again" eventually 30 is friend 200
@@ -130,7 +131,7 @@ unload
 strangers gone
 load closed
 unload
-equal "gone: no friend got through" 0 "$(count closed friend 200)"
+equal "gone: no friend got through" 0 "$(answered closed friend)"
 strangers closed
 
 check "unbound: by its owner" lateen label svc echo istio.io/use-waypoint=none --overwrite
