@@ -130,7 +130,8 @@ type Control struct {
 	debug      *http.Server
 	metrics    *status.Metrics
 
-	grpcListener, debugListener *limited
+	// listen are the listeners for proxies and for people.
+	listen struct{ grpc, debug *limited }
 
 	loaded, serving atomic.Bool
 }
@@ -159,12 +160,12 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier: c.verifier, authorizer: c.authorizer, gateways: c.isGateway, bound: opts.Kube, refused: c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
 	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: c.authorizer}
-	c.grpcListener = limit(nil, maxConnections, maxConnectionsPerAddress, c.metrics.Crowded("proxies"))
-	c.debugListener = limit(nil, maxReaders, maxReadersPerAddress, c.metrics.Crowded("pages"))
+	c.listen.grpc = limit(nil, maxConnections, maxConnectionsPerAddress, c.metrics.Crowded("proxies"))
+	c.listen.debug = limit(nil, maxReaders, maxReadersPerAddress, c.metrics.Crowded("pages"))
 	server := ca.NewServerCertificate(c.authority, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
-		grpc.InTapHandle(newDoor(c.verifier, c.residents(), c.grpcListener.vouch, c.metrics, logger).handle),
+		grpc.InTapHandle(newDoor(c.verifier, c.residents(), c.listen.grpc.vouch, c.metrics, logger).handle),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -195,11 +196,11 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	registerAuthority(c.metrics.Registry, c.authority)
 	pages := guard(debugPages(status.Handler(sources), c.authority))
 	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, Handler: pages}
-	if c.grpcListener.Listener, err = net.Listen("tcp", opts.Listen); err != nil {
+	if c.listen.grpc.Listener, err = net.Listen("tcp", opts.Listen); err != nil {
 		return nil, fmt.Errorf("listen for proxies on %s: %w; another control plane may be running", opts.Listen, err)
 	}
-	if c.debugListener.Listener, err = net.Listen("tcp", opts.DebugListen); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for debugging on %s: %w; another control plane may be running", opts.DebugListen, err), c.grpcListener.Close())
+	if c.listen.debug.Listener, err = net.Listen("tcp", opts.DebugListen); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for debugging on %s: %w; another control plane may be running", opts.DebugListen, err), c.listen.grpc.Close())
 	}
 	return c, nil
 }
@@ -217,10 +218,10 @@ func (c *Control) residents() map[string]bool {
 }
 
 // Addr is where proxies connect, DebugAddr where people look.
-func (c *Control) Addr() net.Addr { return c.grpcListener.Addr() }
+func (c *Control) Addr() net.Addr { return c.listen.grpc.Addr() }
 
 // DebugAddr is the address of metrics, readiness and dumps.
-func (c *Control) DebugAddr() net.Addr { return c.debugListener.Addr() }
+func (c *Control) DebugAddr() net.Addr { return c.listen.debug.Addr() }
 
 // Run serves until ctx ends or something fails.
 func (c *Control) Run(ctx context.Context) error {
@@ -228,7 +229,7 @@ func (c *Control) Run(ctx context.Context) error {
 	defer cancel()
 	failed := make(chan error, 3)
 	go func() {
-		if err := c.debug.Serve(c.debugListener); !errors.Is(err, http.ErrServerClosed) {
+		if err := c.debug.Serve(c.listen.debug); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("serve debugging: %w", err)
 		}
 	}()
@@ -256,7 +257,7 @@ func (c *Control) Run(ctx context.Context) error {
 	stopped := time.AfterFunc(3*time.Second, c.grpc.Stop)
 	c.grpc.GracefulStop()
 	stopped.Stop()
-	_ = c.grpcListener.Close() // closed already if it was served
+	_ = c.listen.grpc.Close() // closed already if it was served
 	running.Wait()
 	return errors.Join(err, c.debug.Close())
 }
@@ -274,7 +275,7 @@ func (c *Control) apply(ctx context.Context, changes []model.Change) {
 	c.logger.Info("control: configuration read", "objects", c.store.Len(), "problems", len(c.source.Problems()))
 	c.serving.Store(true)
 	go func() {
-		if err := c.grpc.Serve(c.grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := c.grpc.Serve(c.listen.grpc); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			c.logger.Error("control: serving proxies ended", "error", err)
 			c.serving.Store(false)
 		}

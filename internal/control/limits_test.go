@@ -106,14 +106,14 @@ func TestAConnectionOnWhichNobodyCallsEnds(t *testing.T) {
 	if !silent.WaitForStateChange(ctx, connectivity.Ready) {
 		t.Error("a connection without a call stays for ever")
 	}
-	p.control.grpcListener.mu.Lock()
+	p.control.listen.grpc.mu.Lock()
 	known := 0
-	for _, c := range p.control.grpcListener.peers {
+	for _, c := range p.control.listen.grpc.peers {
 		if c.place == nil {
 			known++
 		}
 	}
-	p.control.grpcListener.mu.Unlock()
+	p.control.listen.grpc.mu.Unlock()
 	if known != 1 {
 		t.Errorf("%d connections are a node proxy's, want 1", known)
 	}

@@ -46,7 +46,9 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 	settled, current := w.settled, w.current
 
 	// The order matters: a name that departed before this stream began may have come back, and the log says so last.
-	told := w.tellDeparted(b, removals) && w.tellLookups(b, resources)
+	departed := w.tellDeparted(b, removals)
+	// Policies that must go may wait for Addresses that wait for policies: what is looked up, and what the log says, must not wait in turn.
+	told := (departed || w.removals != nil) && w.tellLookups(b, resources) && departed
 	var generation uint64
 	var complete bool
 	if told {
@@ -59,7 +61,6 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 			}
 		}
 	} else if w.removals != nil && w.lookups.len() == 0 {
-		// Policies that must go may wait for Addresses that wait for policies: those must not wait in turn.
 		if generation, complete = w.tellLog(b, resources); complete {
 			settled = gate{open: true, through: generation}
 			w.resumed.retained = nil

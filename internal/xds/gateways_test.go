@@ -184,3 +184,33 @@ func TestANodeProxyDoesNotWaitForKindsOfWaypoints(t *testing.T) {
 		t.Errorf("%d responses, want one of each type", got)
 	}
 }
+
+// A policy that is no longer for a Gateway goes after the Bindings, and they come after the policies: a proxy that comes back with it gets both.
+func TestAPolicyThatDepartedHoldsUpNothingElse(t *testing.T) {
+	w := twoGateways(t)
+	c := w.connect(DefaultLimits)
+	defer c.session.Close()
+	c.session.Caller = resourcelog.Caller{Identity: "shop/wp-account", Role: resourcelog.RoleWaypoint}
+	for _, typeURL := range l7Kinds {
+		c.state[typeURL] = map[string]*discovery.Resource{}
+		request := &discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: []string{"shop/wp"}}
+		if typeURL == wirekind.RequestAuthorization {
+			request.InitialResourceVersions = map[string]string{"shop/left": "v"}
+			c.state[typeURL]["shop/left"] = nil
+		}
+		if err := c.send(request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.follow(wirekind.Authorization)
+	c.follow(wirekind.Address)
+	c.rest()
+	if got := c.has(); !slices.Equal(got, ofShop) {
+		t.Errorf("it has %v, want %v", got, ofShop)
+	}
+	for _, s := range c.session.States() {
+		if s.AckedGeneration < w.log.Generation() {
+			t.Errorf("%s is acknowledged through %d of %d", s.Type, s.AckedGeneration, w.log.Generation())
+		}
+	}
+}

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use crate::core::{Entry, Key, Wakes};
+use crate::entry::{Entry, Key, Wakes};
 use crate::spread::Spread;
 
 /// The open exchanges. An exchange moves no bytes when it begins and when it ends: its slot is filled and emptied in place.

@@ -24,6 +24,7 @@ mod config;
 mod core;
 mod driver;
 mod entries;
+mod entry;
 mod error;
 mod inbound;
 mod inbox;

@@ -5,7 +5,8 @@ use lateen_h1::{ClientEvent, Length, ServerEvent};
 use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
 
-use crate::core::{Codec, Core, Entry, Key, Wakes};
+use crate::core::{Codec, Core};
+use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
 use crate::inbound;
 

@@ -5,7 +5,8 @@ use lateen_h1::WriteError;
 use lateen_h2::{Code, InformError, RequestError};
 use lateen_http::{Asked, Length};
 
-use crate::core::{Codec, Core, Entry, Key};
+use crate::core::{Codec, Core};
+use crate::entry::{Entry, Key};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::outgoing::Outgoing;

@@ -13,8 +13,9 @@ use lateen_http::{
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::{Config, Protocol};
-use crate::core::{Codec, Key, Shared};
+use crate::core::{Codec, Shared};
 use crate::driver::Driver;
+use crate::entry::Key;
 use crate::error::{ConnectionError, Error};
 use crate::lines::{self, Lines};
 use crate::outgoing::Keyed;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use lateen_h2::Code;
 use lateen_http::Trailers;
 
-use crate::core::{Codec, Key, Shared};
+use crate::core::{Codec, Shared};
+use crate::entry::Key;
 use crate::error::Error;
 use crate::lines;
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use crate::authority::Authority;
 use crate::fields::{Field, Fields, Line};
 use crate::known::Known;
-use crate::raw::{PseudoField, Version};
+use crate::pseudo::PseudoField;
+use crate::raw::Version;
 
 /// A CONNECT for a tunnel to an authority. It has neither a path nor content.
 #[derive(Debug, Clone)]

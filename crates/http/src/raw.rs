@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::fields::{Fields, MAX_BYTES};
 use crate::known::{Known, NameSet};
 use crate::line::FieldLine;
+use crate::pseudo::PseudoField;
 use crate::refusal::{Cause, Refusal};
 use crate::scan;
 use crate::status::Status;
@@ -68,37 +69,6 @@ pub(crate) struct Pseudo {
     pub(crate) path: Span,
     pub(crate) protocol: Span,
     pub(crate) status: Span,
-}
-
-/// A pseudo-header field of HTTP/2 (RFC 9113 §8.3, RFC 8441 §4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PseudoField {
-    /// `:method`
-    Method,
-    /// `:scheme`
-    Scheme,
-    /// `:authority`
-    Authority,
-    /// `:path`
-    Path,
-    /// `:protocol`
-    Protocol,
-    /// `:status`
-    Status,
-}
-
-impl PseudoField {
-    /// The name with its colon.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            PseudoField::Method => ":method",
-            PseudoField::Scheme => ":scheme",
-            PseudoField::Authority => ":authority",
-            PseudoField::Path => ":path",
-            PseudoField::Protocol => ":protocol",
-            PseudoField::Status => ":status",
-        }
-    }
 }
 
 /// A head that is being filled with fields.

@@ -28,6 +28,7 @@ mod record;
 mod relays;
 mod request;
 mod retry;
+mod reviews;
 mod rewound;
 mod role;
 mod session;

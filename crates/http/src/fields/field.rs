@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::known::Known;
-use crate::raw::PseudoField;
+use crate::pseudo::PseudoField;
 
 /// One field of a valid message: the name is a token, the value has no control character but HTAB.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use lateen_config::l7::Standing;
 use lateen_exchange::{Protocol, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::leaving::Watched;
 use super::request;
 use super::session::Session;
 use super::slots::Slots;
@@ -31,14 +32,14 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     let mut connection = server::Connection::new(io, session.waypoint.server_config(protocol));
     let mut requests = Slots::default();
     let mut draining = pin!(session.waypoint.worker.draining());
-    let place = session.waypoint.connections.enter(&session);
+    let watched = Watched::new(&session);
     let (mut is_draining, mut is_over) = (false, false);
     poll_fn(|cx| {
         if !is_draining && draining.as_mut().poll(cx).is_ready() {
             is_draining = true;
             connection.drain();
         }
-        let standing = place.poll_standing(cx);
+        let standing = watched.poll_standing(cx);
         let ends_idle = standing == Standing::Unbound
             || standing == Standing::Leaving && (protocol == Protocol::Http2 || !requests.is_empty());
         if !is_draining && ends_idle {

@@ -74,8 +74,7 @@ impl Role for Waypoint {
         if let Some(view) = view {
             let view = Rc::new(view);
             self.view.replace(Some(Rc::clone(&view)));
-            self.relays.review(&view);
-            self.connections.review(&view);
+            self.reviews.review(&view);
         }
         // What labels follow from may have changed.
         self.cells.borrow_mut().clear();

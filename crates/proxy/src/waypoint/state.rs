@@ -16,11 +16,10 @@ use lateen_types::Strng;
 use tokio::sync::Notify;
 
 use super::access_log::LogFormat;
-use super::leaving::HttpConnections;
 use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
-use super::relays::Relays;
+use super::reviews::Reviews;
 use super::turns::{Peer, Turns};
 use super::upstream::{UpstreamError, Upstreams};
 use super::view::View;
@@ -108,10 +107,8 @@ pub struct Waypoint {
     pub(super) names: Names,
     /// The worker's time by identity.
     pub(super) turns: Turns,
-    /// Relayed connections.
-    pub(super) relays: Relays,
-    /// HTTP connections.
-    pub(super) connections: HttpConnections,
+    /// Connections that look at each new configuration.
+    pub(super) reviews: Reviews,
     /// Counters of requests that are at hand.
     pub(super) cells: RefCell<Cells>,
     /// Numbers of sources and services, for counters.
@@ -167,8 +164,7 @@ impl Waypoint {
             upstreams: Upstreams::default(),
             names: Names::default(),
             numbers: Numbers::default(),
-            relays: Relays::default(),
-            connections: HttpConnections::default(),
+            reviews: Reviews::default(),
             view: RefCell::new(None),
             server: PROTOCOLS.map(|protocol| Config {
                 half_close: false,

@@ -114,7 +114,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     wire,
                     endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
-                    tracked: waypoint.relays.enter(session, rules),
+                    tracked: Tracked::new(session, rules),
                     greeting: Bytes::new(),
                 });
             }

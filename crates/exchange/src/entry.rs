@@ -1,0 +1,50 @@
+//! State of one exchange of a connection.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use lateen_h2::StreamId;
+use lateen_http::{Asked, FramedResponse, Trailers};
+
+use crate::error::Error;
+use crate::inbox::Inbox;
+
+/// The number of an exchange on its connection. In HTTP/2 it is the stream's.
+pub(crate) type Key = u32;
+
+/// One exchange, until its owner drops it.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    /// HTTP/2 alone.
+    pub(crate) id: Option<StreamId>,
+    pub(crate) inbox: Inbox,
+    /// Bytes in the inbox.
+    pub(crate) held: usize,
+    /// The final response, to a client.
+    pub(crate) answer: Option<FramedResponse>,
+    /// Informational responses before it.
+    pub(crate) informational: VecDeque<FramedResponse>,
+    pub(crate) trailers: Option<Box<Trailers>>,
+    /// The task that waits for input.
+    pub(crate) reader: Option<Waker>,
+    /// The task that waits for room.
+    pub(crate) writer: Option<Waker>,
+    pub(crate) broken: Option<Box<Error>>,
+    /// Bytes of announced content that are still to be sent.
+    pub(crate) left: Option<u64>,
+    /// The facts of the request on which the answer's framing depends.
+    pub(crate) asked: Option<Asked>,
+    /// The peer's message is complete.
+    pub(crate) heard: bool,
+    /// Our message is complete.
+    pub(crate) sent: bool,
+    /// Our head is written.
+    pub(crate) begun: bool,
+    /// The answer opened a tunnel.
+    pub(crate) is_tunnel: bool,
+    /// The client waits for status 100 before it sends content.
+    pub(crate) expects: bool,
+}
+
+/// The tasks that an event wakes.
+pub(crate) type Wakes = [Option<Waker>; 2];
