@@ -20,7 +20,7 @@ type gateways struct {
 	occupant  func(network string, addr netip.Addr) string
 	index     *sourceIndex
 	waypoints map[model.Key]*translate.Waypoint
-	ready     map[model.Key]bool                // waypoints of which a proxy can take connections, as far as their objects tell
+	ready     map[model.Key]bool                // waypoints of which a pod can take connections, as far as their objects tell
 	served    map[model.Key]*translate.Waypoint // those that this mesh's own proxies serve, whether they can be reached or not
 	networks  map[model.Key][]translate.NetworkGateway
 	resources map[model.Key]map[string]bool // Gateway → names of its resources in the log
@@ -90,7 +90,8 @@ func (g *gateways) settle(b *batch, key model.Key) {
 		waypoint, networks = w, translate.NetworkGateways(g.mesh, gw)
 		served = translate.Served(g.mesh, gw, class)
 	}
-	ready := waypoint != nil && translate.Programmed(gw) && g.hasProxy(waypoint)
+	// What this mesh's proxies say of themselves counts before a condition, which is written after it.
+	ready := waypoint != nil && (served != nil || translate.Programmed(gw)) && g.hasProxy(waypoint)
 	if !translate.SameWaypoint(waypoint, g.waypoints[key]) || !translate.SameServer(served, g.served[key]) || ready != g.ready[key] {
 		g.answer(b, aboutWaypoint(key))
 	}
@@ -170,26 +171,25 @@ func (g *gateways) context(key model.Key) translate.Context {
 	}}
 }
 
-// operational says whether a waypoint that others serve can take connections, as far as its objects tell.
+// operational says whether a waypoint can take connections, as far as its objects tell.
 func (g *gateways) operational(ref string) bool {
 	namespace, name, _ := strings.Cut(ref, "/")
 	return g.ready[model.GatewayKey(namespace, name)]
 }
 
-// hasProxy says whether a pod is ready behind a waypoint's Service. Of a waypoint at another address nobody here can tell.
+// hasProxy says whether a pod is ready behind a waypoint's Service. Of a waypoint at another address, or behind a Service without a selector, nobody
+// here can tell.
 func (g *gateways) hasProxy(w *translate.Waypoint) bool {
 	host := w.Address.GetHostname()
 	svc, ok := g.store.Service(model.ServiceKey(w.Namespace, w.Name))
-	if host == nil || !ok || host.Hostname != g.mesh.ServiceHost(w.Namespace, w.Name) {
+	if host == nil || !ok || len(svc.Spec.Selector) == 0 || host.Hostname != g.mesh.ServiceHost(w.Namespace, w.Name) {
 		return true
 	}
 	found := false
-	if len(svc.Spec.Selector) > 0 {
-		g.index.selection.Chosen(svc.Namespace, svc.Spec.Selector, func(key model.Key) {
-			pod, ok := g.store.Pod(key)
-			found = found || ok && translate.PodReady(pod)
-		})
-	}
+	g.index.selection.Chosen(svc.Namespace, svc.Spec.Selector, func(key model.Key) {
+		pod, ok := g.store.Pod(key)
+		found = found || ok && translate.PodReady(pod)
+	})
 	return found
 }
 

@@ -290,7 +290,8 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bindings func(t *tie, na
 		}
 		ready := t.ready
 		if own := t.proven[t.asked]; own != nil {
-			if x.accepted(own, t.since, &t.acked, bindings(t, name), proxies) {
+			// A pod may have acknowledged before node proxies are told that it is ready.
+			if x.accepted(own, t.since, &t.acked, bindings(t, name), proxies) && x.operational(t.asked) {
 				refused := ""
 				if !t.ready || t.waits() {
 					refused = x.refusal(t.key, name != objectName(t.key), own)
@@ -306,7 +307,7 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bindings func(t *tie, na
 		}
 		if canary := t.proven[t.canary]; t.canary != "" && !t.canaryReady {
 			var ignored time.Time
-			if canary != nil && x.accepted(canary, t.since, &ignored, bindings(t, name), proxies) || canary == nil && x.operational(t.canary) {
+			if (canary == nil || x.accepted(canary, t.since, &ignored, bindings(t, name), proxies)) && x.operational(t.canary) {
 				t.canaryReady, touched = true, true
 			}
 		}

@@ -126,6 +126,18 @@ func TestAServiceThatGetsTheLabelGoesDirectUntilItsWaypointHasAcknowledgedIt(t *
 	}
 }
 
+func TestAWaypointIsNotUsedBeforeAPodOfItIsReady(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	found := strings.Replace(waypointOf("wp", "10.96.0.9"), "clusterIP: 10.96.0.9,", "clusterIP: 10.96.0.9, selector: {app: wp},", 1)
+	p.put(serviceWith("web", "") + found + pod("shop", "wp-1", "10.0.0.9", "wp"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.acknowledge("wp")
+	p.want("acknowledged by a pod that is not ready", "direct")
+	p.put(strings.Replace(pod("shop", "wp-1", "10.0.0.9", "wp"), "podIP: 10.0.0.9", "podIP: 10.0.0.9, conditions: [{type: Ready, status: \"True\"}]", 1))
+	p.acknowledge("wp")
+	p.want("the pod is ready", "wp")
+}
+
 func TestOneThatIsSeenWithTheLabelFirstIsNeverReachedWithoutItsWaypoint(t *testing.T) {
 	for name, first := range map[string]string{
 		"its own label":   serviceWith("web", "istio.io/use-waypoint: wp"),

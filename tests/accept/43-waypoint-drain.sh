@@ -27,8 +27,8 @@ unload() { sleep 2; kill -INT "${LOADS[@]}"; wait "${LOADS[@]}"; LOADS=(); }
 answered() { jq .counts.ok "$WORK/$1.$2"; }
 # friends NAME MOST: all were answered with 200, but so many at most.
 friends() {
-  local f=$WORK/$1.friend failed; failed=$(jq '.counts.failed' "$f")
-  check "$1: $(jq .counts.ok "$f") requests of friends, $failed failed, at most ${2:-0} may ($(jq -c '[.codes, .errors]' "$f"))" [ "$failed" -le "${2:-0}" -a "$(answered "$1" friend)" -gt 50 ]
+  local f=$WORK/$1.friend lost; lost=$(jq .counts.failed "$f")
+  check "$1: $(jq .counts.ok "$f") requests of friends, $lost failed, at most ${2:-0} may ($(jq -c '[.codes, .errors]' "$f"))" [ "$lost" -le "${2:-0}" -a "$(answered "$1" friend)" -gt 50 ]
 }
 strangers() { # NAME
   equal "$1: none of $(jq .counts.intended "$WORK/$1.stranger") requests of strangers got through" 0 "$(answered "$1" stranger)"

@@ -51,7 +51,8 @@ pub fn outbound(
     follow(&mut asker, placed)
 }
 
-/// Routes a connection of `source` to a service that the caller has selected by what was asked for. `destination` is the address
+/// Routes a connection of a waypoint to an endpoint of a service that it has selected by what was asked for. The service's waypoints are
+/// passed by: the caller is one of them, or was one when the request came. `destination` is the address
 /// that was asked for, or an unspecified one; its port is the service's. Everything else is as in [`outbound`].
 ///
 /// A waypoint judges a request by the policies of the service that it has selected, so it must not reach another one.
@@ -73,7 +74,7 @@ pub fn outbound_to(
         random,
         passed: Vec::new(),
     };
-    let placed = to_service(&mut asker, service, destination)?;
+    let placed = to_endpoint(&mut asker, service, destination)?;
     follow(&mut asker, placed)
 }
 
@@ -198,6 +199,15 @@ fn to_service<'s>(
         let behind = || format!("service {}", service.key);
         return through_waypoint(asker, waypoint, &behind, Some(service), destination);
     }
+    to_endpoint(asker, service, destination)
+}
+
+/// Goes to an endpoint of a service, past its waypoints.
+fn to_endpoint<'s>(
+    asker: &mut Asker<'s>,
+    service: &Arc<Service>,
+    destination: SocketAddr,
+) -> Result<Placed<'s>, Refusal> {
     if service.is_passthrough() {
         // Its author may send connections where the client wanted, but not those to a mesh workload out of its tunnel.
         let (network, ip) = (&asker.source.network, destination.ip());

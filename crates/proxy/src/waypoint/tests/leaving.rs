@@ -50,6 +50,19 @@ fn a_connection_ends_with_its_next_answer_when_its_service_leaves() {
 }
 
 #[test]
+fn a_service_that_another_waypoint_has_now_is_still_reached_directly() {
+    local(async {
+        let (mut world, service, endpoint) = bound(AppProtocol::Unknown).await;
+        let _application = Application::plain(endpoint, Protocol::Http1, tell).await;
+        let client = connection(world.ask(service).await.unwrap(), Protocol::Http1);
+        world.leave("other");
+        world.lead_elsewhere("other", 97);
+        world.configure().await;
+        assert_eq!(get(&client, "GET", "/on-its-way").await.0, 200);
+    });
+}
+
+#[test]
 fn a_service_that_is_gone_from_here_is_served_no_longer() {
     local(async {
         let (mut world, service, endpoint) = bound(AppProtocol::Unknown).await;

@@ -210,6 +210,20 @@ impl World {
         );
     }
 
+    /// Has a service name a waypoint that nobody finds.
+    pub fn lead_elsewhere(&mut self, name: &str, number: u8) {
+        let mut service = self.service(name, number, AppProtocol::Unknown);
+        let mut elsewhere = gate_address();
+        if let Some(Destination::Hostname(host)) = &mut elsewhere.destination {
+            host.hostname = "elsewhere.default.svc.cluster.local".to_owned();
+        }
+        service.waypoint = Some(elsewhere);
+        self.put(
+            wds::service_name("default", name),
+            wds::service_resource(service),
+        );
+    }
+
     fn service(&self, name: &str, number: u8, protocol: AppProtocol) -> Service {
         let mut service = wds::service(name, self.ip(number, 1), 80, 8080);
         service.ports[0].app_protocol = protocol.into();
