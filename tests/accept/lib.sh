@@ -30,7 +30,8 @@ fi
 lateen() {
   local node others=()
   if [ "${1:-}" = up ]; then for node in ${ZTUNNEL_NODES:-}; do others+=(--node-proxy "$node=$ZTUNNEL"); done; fi
-  "$LATEEN" --name "$MESH" "$@" ${others[@]+"${others[@]}"}
+  # `lateen waypoint` takes --name for a waypoint's, and the mesh from the environment: other scripts have meshes beside this one.
+  LATEEN_NAME=$MESH "$LATEEN" --name "$MESH" "$@" ${others[@]+"${others[@]}"}
 }
 
 ok() { passed=$((passed + 1)); echo "ok - $*"; }
