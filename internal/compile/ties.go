@@ -41,8 +41,8 @@ type tie struct {
 	canaryReady bool
 	// leaving are the waypoints that keep the Binding until a time, although the Addresses no longer name them.
 	leaving map[string]time.Time
-	// proven are the Gateways of this mesh among asked and canary: whose acknowledgement is waited for. foreign says that the asked one is not among
-	// them, and can be used.
+	// proven are those of the asked waypoint and the canary that this mesh serves: their proxies acknowledge the Binding. foreign says that somebody else
+	// serves the asked one, and that it can be used.
 	proven  map[string]*translate.Waypoint
 	foreign bool
 	// refused says why the object's workloads would refuse the asked waypoint; empty if they would not, as far as it was judged.

@@ -74,7 +74,7 @@ struct Sample {
     asking: bool,
     /// The time at which the last PING of a sample was sent.
     asked: Timestamp,
-    /// How often [`PAUSE`] is doubled, at most [`MAX_BACKOFF`] times. Each sample that changes nothing adds one.
+    /// The number of times that [`PAUSE`] is doubled, at most [`MAX_BACKOFF`] times. Each sample that changes nothing adds one.
     backoff: u8,
     /// [`RecvFlow::came`] at the last answer, and the time of that answer.
     mark: (u64, Timestamp),

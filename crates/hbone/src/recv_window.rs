@@ -48,7 +48,7 @@ pub(crate) struct RecvWindow {
     most: u32,
     /// Taken from the budget: what the peer may use beyond the floor.
     granted: Grant,
-    /// What the peer is to have beyond the floor. Below `granted` while it has credit that cannot be
+    /// The bytes that the peer is to have beyond the floor. Below `granted` while it has credit that cannot be
     /// called back: it goes back to the budget as the peer uses it up.
     target: u32,
     /// [`Load::read`] when `granted` was last settled.
@@ -121,7 +121,7 @@ impl RecvWindow {
         self.mark.1.duration_since(before.1) <= BRISK
     }
 
-    /// What the connection window may become, as far as the budget can say now: what is granted, or what would be.
+    /// The size that the connection window may become, as far as the budget can say now: what is granted, or what would be.
     pub(crate) fn reach(&self) -> u32 {
         let granted = self.granted.total().max(self.budget.reach(self.granted));
         FLOOR + granted.min(self.most)

@@ -31,7 +31,7 @@ struct Ledger {
 }
 
 impl SendBudget {
-    /// What a process grants unless told otherwise: 64 MiB.
+    /// The bytes that a process grants unless told otherwise: 64 MiB.
     pub const DEFAULT: usize = 64 << 20;
 
     /// A budget of so many bytes.

@@ -1,4 +1,4 @@
-//! What peers may have granted: only as much as they use, never what others need, and idle tunnels give way. In virtual time:
+//! The budget grants peers credit: only as much as they use, never what others need, and idle tunnels give way. In virtual time:
 //! windows follow how much comes in a second and from tick to tick, which on a busy machine would be little.
 
 mod common;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-/// What a tunnel is granted that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
+/// The bytes that a tunnel is granted that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
 const LARGE: usize = 900 << 10;
 
 /// A server whose tick is quick.
@@ -252,7 +252,7 @@ async fn deaf(budget: &Budget, pairs: &[(&str, &str)]) {
     }
 }
 
-/// What a pair is granted when it moves much.
+/// The bytes that a pair is granted when it moves much.
 async fn newcomer(budget: &Budget, peer: &str, pod: &str) -> usize {
     let mine = budget.between(&identity(peer), pod);
     let (tunnel, mut incoming, driver) = keep(theirs(&mine)).await;

@@ -10,7 +10,7 @@ use super::kinds::{BINDING, GATEWAY};
 use crate::attached::RequestRules;
 use crate::{ServiceKey, Snapshot};
 
-/// How the traffic of a destination stands to a Gateway.
+/// The standing of a destination's traffic to a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The Gateway takes it.
@@ -27,7 +27,7 @@ impl Snapshot {
         self.resource(&GATEWAY, &name.to_string())
     }
 
-    /// Whether a Binding leads the traffic of a destination to a Gateway, and whether that has an end. The name is the
+    /// The standing of a destination's traffic to a Gateway, as the destination's Binding says. The name is the
     /// destination's xDS name: `namespace/hostname` of a service, or a workload's uid.
     pub fn standing(&self, destination: &str, gateway: &NamespacedName) -> Standing {
         let binding = self.resource::<Binding>(&BINDING, destination);

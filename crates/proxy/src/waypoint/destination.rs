@@ -202,7 +202,7 @@ fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
     }
 }
 
-/// How the traffic for the target stands to this waypoint, as the control plane says.
+/// The standing of the target's traffic to this waypoint, as the control plane says.
 pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
     let serves = |waypoint| view.snapshot.serves(waypoint, &view.own);
     let (is_named, name) = match target {

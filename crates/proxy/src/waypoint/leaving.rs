@@ -9,7 +9,7 @@ use lateen_config::l7::Standing;
 use super::reviews::Place;
 use super::session::Session;
 
-/// How the destination of a connection stands to this waypoint, as of the newest configuration.
+/// The standing of a connection's destination to this waypoint, as of the newest configuration.
 pub(super) struct Watched {
     place: Place,
     standing: Rc<Cell<Standing>>,
@@ -31,7 +31,7 @@ impl Watched {
         Self { place, standing }
     }
 
-    /// How the destination stands. The task is woken when that changes.
+    /// Returns the standing of the destination. The task is woken when that changes.
     pub(super) fn poll_standing(&self, cx: &Context<'_>) -> Standing {
         self.place.register(cx);
         self.standing.get()

@@ -47,7 +47,7 @@ pub(super) struct Session {
     /// What the source's proxy says about the connection. Relayed connections carry it on.
     pub(super) baggage: Option<Baggage>,
     pub(super) forwarded: Option<Forwarded>,
-    /// How the destination stood to this waypoint in the view of this number.
+    /// The standing of the destination to this waypoint, in the view of this number.
     standing: Cell<(u64, Standing)>,
 }
 
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// How the destination stands to this waypoint. It is looked up once a view.
+    /// Returns the standing of the destination to this waypoint. It is looked up once a view.
     pub(super) fn standing(&self, view: &View) -> Standing {
         let (known, standing) = self.standing.get();
         if known == view.number {
