@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::rig::{Certificates, signal};
 use crate::service::{Service, block_on, connect, content, exchange, post, rest, wait_until};
 
-/// How many descriptors the service holds.
+/// The number of descriptors that the service holds.
 fn descriptors(service: &Service) -> usize {
     let path = format!("/proc/{}/fd", service.process.id());
     std::fs::read_dir(path).unwrap().count()
@@ -60,6 +60,9 @@ fn a_second_signal_ends_the_service_at_once() {
 #[test]
 fn a_delayed_answer_is_held_only_for_a_client_that_waits() {
     let service = Service::start("--max-delay=10m");
+    // The service names its addresses before it has all descriptors of its own. It has them once it answers.
+    let mut first = service.ask("/", "");
+    first.read_exact(&mut [0]).unwrap();
     let before = descriptors(&service);
     let holds = |more| wait_until("connections", || descriptors(&service) == before + more);
     let many: Vec<TcpStream> = (0..50).map(|_| service.ask("/?delay=10m", "")).collect();
