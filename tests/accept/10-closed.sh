@@ -15,7 +15,7 @@ kill_parts() { lateen status -o json | jq -r "$1" | while read -r pid; do kill -
 restarted() { lateen status -o json | jq -e "$1" >/dev/null; }
 serving() { [ "$(lateen exec deploy/client -- curl -sS --max-time 2 http://echo:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
 
-nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$WORK/all.pcap" tcp and not port 15012 2>"$WORK/tcpdump.log" & SNIFF=$!
+nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/all.pcap" tcp and not port 15012 2>"$WORK/tcpdump.log" & SNIFF=$!
 check "watching the wire" eventually 30 grep -q 'listening on' "$WORK/tcpdump.log"
 load() { # SECONDS FILE: a new connection for each request
   lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 200 --connections 8 --no-keepalive --warmup 0s --timeout 2s --duration "$1s" --json - >"$2" 2>/dev/null

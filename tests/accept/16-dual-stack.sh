@@ -33,7 +33,7 @@ check "IPv6 goes through the tunnel, from the client's own address" eventually 2
 
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
 sniff() {
-  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
+  nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
   eventually 30 grep -q 'listening on' "$1.log" >/dev/null
 }
 unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null

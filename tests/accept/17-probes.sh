@@ -40,7 +40,7 @@ check_not "root bound to the probe's address is refused (IPv6)" as_root --interf
 
 # What a pod spoofs, watched on the server's link with a tool that is not ours. The pod's own user could not even send it.
 port=$(in_node "$echo_node" ip -o route get "$ip4" | sed 's/.* dev \([^ ]*\).*/\1/')
-in_node "$echo_node" tcpdump --immediate-mode -n -i "$port" -U -w "$WORK/spoof.pcap" "src host $probe4 or src host $probe6" 2>"$WORK/spoof.log" & SNIFF=$!
+in_node "$echo_node" tcpdump -B 32768 -s 2048 --immediate-mode -n -i "$port" -U -w "$WORK/spoof.pcap" "src host $probe4 or src host $probe6" 2>"$WORK/spoof.log" & SNIFF=$!
 check "watching" eventually 30 grep -q 'listening on' "$WORK/spoof.log"
 client_ns=/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("client")) | .metadata.uid')
 nsenter --net="$client_ns" python3 - "$ip4" "$ip6" "$probe4" "$probe6" <<'P'

@@ -153,7 +153,7 @@ serves() { # DESCRIPTION NAMES TLS|PLAIN PATTERN URL [TIMES]
 }
 watch() { # what crosses the node's network from here on
   # Not by in_node: what is killed must be tcpdump, not a shell around it.
-  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n1" -- tcpdump --immediate-mode -i any -U -w "$WORK/wire.pcap" tcp 2>"$WORK/wire.log" & SNIFFER=$!
+  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n1" -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/wire.pcap" tcp 2>"$WORK/wire.log" & SNIFFER=$!
   eventually 15 grep -q 'listening on' "$WORK/wire.log" >/dev/null || not_ok "watching the wire"
 }
 # What plain HTTP says of itself, with this in its path: how many packets of the last watch show it.

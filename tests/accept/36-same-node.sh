@@ -24,7 +24,7 @@ client=$(pod_ip client-) echo=$(pod_ip echo-)
 
 echo "# what is to be seen of it"
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
-nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n1" -- tcpdump --immediate-mode -i any -U -w "$WORK/node.pcap" "host $client and host $echo" 2>"$WORK/node.log" & SNIFF=$!
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n1" -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/node.pcap" "host $client and host $echo" 2>"$WORK/node.log" & SNIFF=$!
 check "the node's own interfaces are watched" eventually 15 grep 'listening on' "$WORK/node.log"
 equal "the service answers by name" 200 "$(fetch 67)"
 check "the connection was handed over" [ "$(handed)" -ge 1 ]

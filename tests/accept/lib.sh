@@ -80,6 +80,9 @@ jq() {
   [ -n "$out" ]
 }
 
+# Scripts that watch a wire give tcpdump -B 32768 -s 2048: room for 16,000 packets. Its own default has room for eight, and a busy
+# machine then loses the packets that a check looks for.
+
 # in_fabric COMMAND...: a tool of the host in the mesh's fabric network namespace.
 in_fabric() { nsenter -t "$(engine_pid)" -n -- "$@"; }
 # in_node NODE COMMAND...

@@ -91,7 +91,7 @@ swapped() { eval "real_$(declare -f pods_of)"; pods_of() { real_pods_of "$1" | a
 # short CLIENT TARGET FILE: short connections, more than are ready many times over.
 short() { in_netns "$1" "$TOOLS/asker" -target "$2" -duration 5s -mode new -workers 4 -rate 100 -failures "$3.failures" >"$3"; }
 at=$(pod_ip outside-)
-nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$OUTSIDE" -- tcpdump --immediate-mode -n -i any -U -w "$WORK/arrivals.pcap" 'tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn' 2>"$WORK/arrivals.log" & SNIFFER=$!
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$OUTSIDE" -- tcpdump -B 32768 -s 2048 --immediate-mode -n -i any -U -w "$WORK/arrivals.pcap" 'tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn' 2>"$WORK/arrivals.log" & SNIFFER=$!
 check "what arrives is watched" eventually 15 grep -q 'listening on' "$WORK/arrivals.log"
 jobs=()
 short "$CLIENT" "$at:7001" "$WORK/one" & jobs+=($!)

@@ -65,10 +65,10 @@ silent() { ! answers "$@"; }
 NODES=(n1 n2)
 watch_wire() {
   SNIFFERS=()
-  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$WORK/fabric.pcap" tcp and not port 15012 2>"$WORK/fabric.log" & SNIFFERS+=("$!")
+  nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/fabric.pcap" tcp and not port 15012 2>"$WORK/fabric.log" & SNIFFERS+=("$!")
   local node place
   for node in "${NODES[@]}"; do
-    nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- tcpdump --immediate-mode -i any -U -w "$WORK/$node.pcap" tcp 2>"$WORK/$node.log" & SNIFFERS+=("$!")
+    nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/$node.pcap" tcp 2>"$WORK/$node.log" & SNIFFERS+=("$!")
   done
   for place in fabric "${NODES[@]}"; do eventually 30 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
 }
