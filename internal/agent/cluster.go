@@ -111,7 +111,7 @@ func (s *settings) onKubernetes(given map[string]bool) error {
 	in := func(value *string, name string) { *value = cmp.Or(*value, filepath.Join(k.runDir, name)) }
 	// The proxy is given this folder alone: it reads everybody's bytes, and the agent's token and sockets for others are none of its business.
 	in(&s.zdsSocket, filepath.Join(proxyDir, "zds.sock"))
-	in(&s.storeSocket, filepath.Join(proxyDir, "keeper.sock"))
+	in(&s.storeSocket, filepath.Join(proxyDir, "listener-store.sock"))
 	in(&s.statusSocket, "agent.sock")
 	if !given["http"] {
 		s.http = ":15014"

@@ -90,7 +90,7 @@ func afterOlder(t *testing.T) (c *cluster, dir string) {
 	}
 	s.kube.procDir = filepath.Join(dir, "proc")
 	// The former agent left its sockets, and a run that was broken off what it had begun.
-	for _, name := range []string{"zds.sock", "keeper.sock", "zds.sock.new"} {
+	for _, name := range []string{"zds.sock", "listener-store.sock", "zds.sock.new"} {
 		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unixpacket"})
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func afterOlder(t *testing.T) (c *cluster, dir string) {
 // An upgrade replaces the agents before the node proxies, which know their agent by where it listened before.
 func TestOlderProxiesFindANewAgent(t *testing.T) {
 	_, dir := afterOlder(t)
-	for _, name := range []string{"zds.sock", "keeper.sock"} {
+	for _, name := range []string{"zds.sock", "listener-store.sock"} {
 		conn, err := net.Dial("unixpacket", filepath.Join(dir, name))
 		if err != nil {
 			t.Error(err)

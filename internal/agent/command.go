@@ -54,7 +54,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.node, "node", "", "name of this node (required)")
 	f.StringVar(&s.engineSocket, "engine-socket", "", "unix socket of the engine that knows the pods (required)")
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
-	f.StringVar(&s.storeSocket, "keeper-socket", "", "unix socket on which node proxies give the agent duplicates of their listeners (keeper.sock beside the ZDS socket)")
+	f.StringVar(&s.storeSocket, "listener-store-socket", "", "unix socket on which node proxies give the agent duplicates of their listeners (listener-store.sock beside the ZDS socket)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
 	f.BoolVar(&s.dns, "dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
@@ -117,7 +117,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		}
 	}
 	if s.storeSocket == "" {
-		s.storeSocket = filepath.Join(filepath.Dir(s.zdsSocket), "keeper.sock")
+		s.storeSocket = filepath.Join(filepath.Dir(s.zdsSocket), "listener-store.sock")
 	}
 	return s, nil
 }

@@ -68,7 +68,7 @@ func sampleStatus() api.Status {
 			{
 				Name: "n2", IP: "10.243.0.12", Agent: api.AgentState{Ready: true},
 				Proxy: api.ProxyState{
-					Path: "/opt/ztunnel", Stock: true, AckedGeneration: 40, Error: "metrics do not answer",
+					Path: "/opt/ztunnel", Ztunnel: true, AckedGeneration: 40, Error: "metrics do not answer",
 					Process: api.Process{Restarts: 2, LastExit: "signal: killed"},
 				},
 			},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -35,9 +36,9 @@ func (cmds proxyCommands) proxyCommand() *cobra.Command {
 const maxDrain = 24 * time.Hour
 
 func (cmds proxyCommands) proxyReplaceCommand() *cobra.Command {
-	var binary string
+	var binary, ztunnel string
 	var drain time.Duration
-	var wait, stock bool
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "replace NODE",
 		Short: "put a new process in the place of a node's proxy without refusing a connection",
@@ -48,7 +49,7 @@ func (cmds proxyCommands) proxyReplaceCommand() *cobra.Command {
   lateen proxy replace n1 --drain 2h --wait
 
   # An unmodified ztunnel in its place, and Lateen's own again.
-  lateen proxy replace n1 --binary /usr/local/bin/ztunnel --stock
+  lateen proxy replace n1 --ztunnel /usr/local/bin/ztunnel
   lateen proxy replace n1 --binary ./bin/lateen-proxy`,
 		Long: `The new process starts beside the old one, takes over the sockets that it listens on and its pods' certificates, and
 serves when it has all of them. Only then does the old one stop accepting; its connections go on until they end or their
@@ -63,14 +64,16 @@ command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only en
 			if drain < 0 || drain > maxDrain {
 				return usagef("--drain %s: use a time from 0s to %s", drain, maxDrain)
 			}
-			if stock && binary == "" {
-				return usagef("--stock says what --binary is: name the executable")
+			if binary != "" && ztunnel != "" {
+				return usagef("--binary and --ztunnel both name the new process: give one of them")
 			}
-			return cmds.replaceProxy(cmd.Context(), args[0], api.ReplaceRequest{Binary: binary, Stock: stock, DrainSeconds: drain.Seconds(), Wait: wait})
+			return cmds.replaceProxy(cmd.Context(), args[0], api.ReplaceRequest{
+				Binary: cmp.Or(binary, ztunnel), Ztunnel: ztunnel != "", DrainSeconds: drain.Seconds(), Wait: wait,
+			})
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "executable of the new process (default: that of the old one)")
-	cmd.Flags().BoolVar(&stock, "stock", false, "the executable is an unmodified ztunnel")
+	cmd.Flags().StringVar(&ztunnel, "ztunnel", "", "executable of the new process if that is an unmodified ztunnel")
 	cmd.Flags().DurationVar(&drain, "drain", 10*time.Minute, "how long connections may go on in the old process")
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old process has ended")
 	return cmd

@@ -8,7 +8,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 func texts(s *workload.Service) []string {
@@ -162,7 +162,7 @@ func TestNobodyLeadsConnectionsToANodeOrPodIntoATunnel(t *testing.T) {
 					}
 					tunnel := func() workload.TunnelProtocol {
 						var a *workload.Address
-						p.get(wirekind.Address, resource, func(v any) { a = v.(*workload.Address) })
+						p.get(resourcekind.Address, resource, func(v any) { a = v.(*workload.Address) })
 						return a.GetWorkload().GetTunnelProtocol()
 					}
 					if got := tunnel(); got != workload.TunnelProtocol_NONE {
@@ -194,7 +194,7 @@ func TestAMachineOfAnotherNetworkIsNotWhereANodeIs(t *testing.T) {
 	p.put(nodeOne + machine("here", "") + machine("there", ", network: far"))
 	for name, want := range map[string]workload.TunnelProtocol{"here": workload.TunnelProtocol_NONE, "there": workload.TunnelProtocol_HBONE} {
 		var a *workload.Address
-		p.get(wirekind.Address, mesh.WorkloadEntryResource("attic", name), func(v any) { a = v.(*workload.Address) })
+		p.get(resourcekind.Address, mesh.WorkloadEntryResource("attic", name), func(v any) { a = v.(*workload.Address) })
 		if got := a.GetWorkload().GetTunnelProtocol(); got != want {
 			t.Errorf("%s speaks %v, want %v", name, got, want)
 		}

@@ -6,9 +6,9 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // admission judges whether the node proxies of an object's workloads admit its waypoint. Behind a waypoint they see its identity in place of the clients', so
@@ -75,7 +75,7 @@ func (a *admission) pods(key model.Key, own bool) (out []model.Key) {
 func (a *admission) policiesOf(pod model.Key) map[model.Key]*security.Authorization {
 	out := map[model.Key]*security.Authorization{}
 	add := func(key model.Key, broad bool) {
-		r := a.log.Get(wirekind.Authorization, a.policies.published[key])
+		r := a.log.Get(resourcekind.Authorization, a.policies.published[key])
 		if r == nil {
 			return
 		}

@@ -31,7 +31,7 @@ type Assignments struct {
 	dirty bool
 	taken map[netip.Addr]string // address → service
 	// shared is nil unless other control planes choose as well.
-	shared *shelved
+	shared *sharedAssignments
 
 	// Addresses are those of services, by wire name ("namespace/host"): one of each family.
 	Addresses map[string][]netip.Addr `json:"addresses"`

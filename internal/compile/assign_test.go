@@ -5,7 +5,7 @@ import "testing"
 // A policy that is bound to other workloads and back again has the name that it had, unless it counts together with others that change with
 // it: a proxy that lags may have workloads that name it so, and would give it its new content before the others.
 func TestANameThatProxiesMayStillHaveIsNotUsedForContentThatMustWait(t *testing.T) {
-	for name, shared := range map[string]*shelved{"alone": nil, "among several control planes": {}} {
+	for name, shared := range map[string]*sharedAssignments{"alone": nil, "among several control planes": {}} {
 		t.Run(name, func(t *testing.T) {
 			back := func(anew bool) (first, last string) {
 				a := NewAssignments()
@@ -26,7 +26,7 @@ func TestANameThatProxiesMayStillHaveIsNotUsedForContentThatMustWait(t *testing.
 
 // Nor does a name come back that was made for it, however many edits lie between: it may have been edited in place under that name.
 func TestANameThatWasMadeDoesNotComeBack(t *testing.T) {
-	for name, shared := range map[string]*shelved{"alone": nil, "among several control planes": {}} {
+	for name, shared := range map[string]*sharedAssignments{"alone": nil, "among several control planes": {}} {
 		t.Run(name, func(t *testing.T) {
 			a := NewAssignments()
 			a.shared = shared

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // BenchmarkPodChange measures one changed pod in a mesh of 1000 services, 10,000 pods and 100 policies, and what that mesh keeps in memory.
@@ -36,7 +36,7 @@ func BenchmarkPodChange(b *testing.B) {
 	p.Apply(changes)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	cursor := p.log.Open(wirekind.Address)
+	cursor := p.log.Open(resourcekind.Address)
 	defer cursor.Close()
 	object := *changes[1].Object
 	original := object.Value.(*corev1.Pod)

@@ -3,7 +3,7 @@ package compile
 import (
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // bindings publishes which services or workloads are to be reached through which Gateways of this mesh's proxies.
@@ -22,12 +22,12 @@ func newBindings(out *publisher) *bindings {
 func (x *bindings) publish(b *batch, key model.Key, now map[string]*l7.Binding) {
 	for name, binding := range now {
 		x.holder[name] = key
-		x.out.emit(b, wirekind.Binding, name, nil, nil, binding, key)
+		x.out.emit(b, resourcekind.Binding, name, nil, nil, binding, key)
 	}
 	for name := range x.names[key] {
 		if now[name] == nil && x.holder[name] == key {
 			delete(x.holder, name)
-			b.remove(wirekind.Binding, name)
+			b.remove(resourcekind.Binding, name)
 		}
 	}
 	if len(now) == 0 {

@@ -12,10 +12,10 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // mesh names waypoints at once, so that what is published depends on the objects alone and not on what was there before; see ties_test.go.
@@ -36,7 +36,7 @@ func newPlaneWith(t testing.TB, assignments *Assignments) *plane {
 }
 
 func newPlaneOf(t testing.TB, mesh translate.Mesh, assignments *Assignments) *plane {
-	p := &plane{t: t, store: model.NewStore(), log: resourcelog.New(time.Now, wirekind.Mesh)}
+	p := &plane{t: t, store: model.NewStore(), log: resourcelog.New(time.Now, resourcekind.Mesh)}
 	p.Compiler = New(mesh, p.store, p.log, assignments, slog.New(slog.DiscardHandler), nil)
 	return p
 }
@@ -64,7 +64,7 @@ func changes(t testing.TB, text string) (out []model.Change) {
 func (p *plane) put(text string) {
 	p.t.Helper()
 	p.Apply(changes(p.t, text))
-	_ = p.Keep(context.Background()) // the shelf may be away
+	_ = p.Keep(context.Background()) // the store may be away
 }
 
 func (p *plane) remove(keys ...model.Key) {
@@ -78,7 +78,7 @@ func (p *plane) remove(keys ...model.Key) {
 func (p *plane) workload(namespace, name string) *workload.Workload {
 	p.t.Helper()
 	a := &workload.Address{}
-	p.get(wirekind.Address, mesh.PodResource(namespace, name), func(v any) { a = v.(*workload.Address) })
+	p.get(resourcekind.Address, mesh.PodResource(namespace, name), func(v any) { a = v.(*workload.Address) })
 	return a.GetWorkload()
 }
 
@@ -166,7 +166,7 @@ func TestPoliciesReachThePodsTheySelect(t *testing.T) {
 	p.put(authorization("shop", "web", "selector: {matchLabels: {app: db}}"))
 	// Bound to others it has another name: what proxies know as shop/web must not meet those that it was not meant for.
 	renamed := p.policies.published[policyKey("AuthorizationPolicy", "shop", "web")]
-	if !strings.HasPrefix(renamed, "shop/web~") || p.log.Get(wirekind.Authorization, renamed) == nil || p.log.Get(wirekind.Authorization, "shop/web") != nil {
+	if !strings.HasPrefix(renamed, "shop/web~") || p.log.Get(resourcekind.Authorization, renamed) == nil || p.log.Get(resourcekind.Authorization, "shop/web") != nil {
 		t.Errorf("the policy is known as %q", renamed)
 	}
 	want["shop/web-1"], want["shop/db-1"] = []string{"istio-system/all-web"}, []string{renamed}
@@ -175,7 +175,7 @@ func TestPoliciesReachThePodsTheySelect(t *testing.T) {
 	p.put(authorization("shop", "web", "selector: {matchLabels: {app: db}}, action: AUDIT"))
 	want["shop/db-1"] = nil
 	check()
-	if p.log.Get(wirekind.Authorization, "shop/web") != nil || p.log.Get(wirekind.Authorization, renamed) != nil {
+	if p.log.Get(resourcekind.Authorization, "shop/web") != nil || p.log.Get(resourcekind.Authorization, renamed) != nil {
 		t.Error("the policy is still there")
 	}
 	p.remove(policyKey("AuthorizationPolicy", "istio-system", "all-web"))
@@ -203,7 +203,7 @@ func TestStrictModeReachesThePodsThatInheritIt(t *testing.T) {
 		t.Errorf("web carries %v", got)
 	}
 	found := false
-	p.get(wirekind.Authorization, "shop/converted_peer_authentication_web", func(v any) { found = v.(*security.Authorization).Action == security.Action_DENY })
+	p.get(resourcekind.Authorization, "shop/converted_peer_authentication_web", func(v any) { found = v.(*security.Authorization).Action == security.Action_DENY })
 	if !found {
 		t.Error("its policy is missing")
 	}
@@ -211,7 +211,7 @@ func TestStrictModeReachesThePodsThatInheritIt(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 	p.remove(policyKey("PeerAuthentication", "istio-system", "default"), policyKey("PeerAuthentication", "shop", "default"), policyKey("PeerAuthentication", "shop", "web"))
-	if n := p.log.Len(wirekind.Authorization); n != 0 {
+	if n := p.log.Len(resourcekind.Authorization); n != 0 {
 		t.Errorf("%d policies are left", n)
 	}
 	if got := policies("shop", "web-1"); len(got) != 0 {
@@ -242,7 +242,7 @@ func TestServicesNodesAndNamespacesReachWhatTheyBearOn(t *testing.T) {
 	if got := p.workload("shop", "web-1").GetServices()[svc].GetPorts(); len(got) != 1 || got[0].TargetPort != 8080 {
 		t.Errorf("services %v", got)
 	}
-	if got := p.log.Lookup(wirekind.Address, "/10.96.0.1"); len(got) != 2 {
+	if got := p.log.Lookup(resourcekind.Address, "/10.96.0.1"); len(got) != 2 {
 		t.Errorf("%d resources behind the service's address, want the service and its pod", len(got))
 	}
 	p.put("apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}\n")
@@ -251,16 +251,16 @@ func TestServicesNodesAndNamespacesReachWhatTheyBearOn(t *testing.T) {
 	}
 	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, annotations: {networking.istio.io/traffic-distribution: PreferClose}}\n")
 	mode := workload.LoadBalancing_UNSPECIFIED_MODE
-	p.get(wirekind.Address, svc, func(v any) { mode = v.(*workload.Address).GetService().GetLoadBalancing().GetMode() })
+	p.get(resourcekind.Address, svc, func(v any) { mode = v.(*workload.Address).GetService().GetLoadBalancing().GetMode() })
 	if mode != workload.LoadBalancing_FAILOVER {
 		t.Errorf("mode %v", mode)
 	}
 	p.remove(model.ServiceKey("shop", "web"))
-	if got := p.workload("shop", "web-1").GetServices(); len(got) != 0 || p.log.Get(wirekind.Address, svc) != nil {
+	if got := p.workload("shop", "web-1").GetServices(); len(got) != 0 || p.log.Get(resourcekind.Address, svc) != nil {
 		t.Errorf("services %v after the service is gone", got)
 	}
 	p.remove(model.PodKey("shop", "web-1"))
-	if p.log.Len(wirekind.Address) != 0 {
+	if p.log.Len(resourcekind.Address) != 0 {
 		t.Error("the pod is still there")
 	}
 }
@@ -281,9 +281,9 @@ func TestOnlyWhatAChangeTouchesIsSentAgain(t *testing.T) {
 		all.WriteString(pod("shop", fmt.Sprint("p", i), fmt.Sprint("10.0.0.", i), fmt.Sprint("app", i%10)))
 	}
 	p.put(all.String())
-	cursor := p.log.Open(wirekind.Address)
+	cursor := p.log.Open(resourcekind.Address)
 	defer cursor.Close()
-	head, _ := p.log.Head(wirekind.Address)
+	head, _ := p.log.Head(resourcekind.Address)
 	cursor.Seek(head)
 	p.put(authorization("shop", "a", "selector: {matchLabels: {app: app3}}"))
 	n := 0

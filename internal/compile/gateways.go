@@ -8,8 +8,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // gateways holds the waypoints and the entrances to other networks, and who asked for them: whoever asked is compiled again when the
@@ -112,12 +112,12 @@ func (g *gateways) settle(b *batch, key model.Key) {
 	names := map[string]bool{}
 	for _, n := range networks {
 		names[n.Workload.Uid] = true
-		g.out.emit(b, wirekind.Address, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
+		g.out.emit(b, resourcekind.Address, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
 			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}}, key)
 	}
 	for name := range g.resources[key] {
 		if !names[name] {
-			b.remove(wirekind.Address, name)
+			b.remove(resourcekind.Address, name)
 		}
 	}
 	if len(networks) == 0 {
@@ -140,9 +140,9 @@ func (g *gateways) serve(b *batch, key model.Key, served *translate.Waypoint) {
 	if g.mesh.AutoAllowWaypoints {
 		if served != nil {
 			policy := translate.AllowWaypoint(served, g.mesh.TrustDomain)
-			g.out.emit(b, wirekind.Authorization, translate.AllowWaypointName(served), nil, nil, policy, key)
+			g.out.emit(b, resourcekind.Authorization, translate.AllowWaypointName(served), nil, nil, policy, key)
 		} else {
-			b.remove(wirekind.Authorization, translate.AllowWaypointName(before))
+			b.remove(resourcekind.Authorization, translate.AllowWaypointName(before))
 		}
 	}
 	for _, w := range []*translate.Waypoint{before, served} {

@@ -12,7 +12,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 func serviceEntry(namespace, name, day, spec string) string {
@@ -22,7 +22,7 @@ func serviceEntry(namespace, name, day, spec string) string {
 func (p *plane) service(name string) *workload.Service {
 	p.t.Helper()
 	a := &workload.Address{}
-	p.get(wirekind.Address, name, func(v any) { a = v.(*workload.Address) })
+	p.get(resourcekind.Address, name, func(v any) { a = v.(*workload.Address) })
 	return a.GetService()
 }
 
@@ -52,7 +52,7 @@ func TestOneObjectSpeaksForAHost(t *testing.T) {
 		t.Errorf("other: %v speaks for everybody", s)
 	}
 	p.remove(model.ServiceEntryKey("shop", "young"), model.ServiceEntryKey("other", "copy"))
-	if n := p.log.Len(wirekind.Address); n != 0 {
+	if n := p.log.Len(resourcekind.Address); n != 0 {
 		t.Errorf("%d resources are left", n)
 	}
 }
@@ -185,11 +185,11 @@ func TestEntriesAreServedByPodsAndWorkloadEntries(t *testing.T) {
 		t.Errorf("a pod of another namespace serves %v", s)
 	}
 	vm := &workload.Address{}
-	p.get(wirekind.Address, mesh.WorkloadEntryResource("shop", "vm"), func(v any) { vm = v.(*workload.Address) })
+	p.get(resourcekind.Address, mesh.WorkloadEntryResource("shop", "vm"), func(v any) { vm = v.(*workload.Address) })
 	if vm.GetWorkload().GetServices()["shop/api.example.com"] == nil {
 		t.Errorf("the WorkloadEntry is %v", vm)
 	}
-	if found := p.log.Lookup(wirekind.Address, "shop/api.example.com"); len(found) != 3 {
+	if found := p.log.Lookup(resourcekind.Address, "shop/api.example.com"); len(found) != 3 {
 		t.Errorf("asking for the host finds %d resources, want it and both that serve it", len(found))
 	}
 }
@@ -254,7 +254,7 @@ func TestEndpointsOfANetworkFollowItsGateway(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{"Kubernetes/networking.istio.io/ServiceEntry/shop/api/network/1/far", "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm"} {
 			a := &workload.Address{}
-			p.get(wirekind.Address, name, func(v any) { a = v.(*workload.Address) })
+			p.get(resourcekind.Address, name, func(v any) { a = v.(*workload.Address) })
 			if w := a.GetWorkload(); w.GetNetwork() != "far" || (w.GetNetworkGateway() != nil) != has {
 				t.Errorf("%s: %s is %v", when, name, w)
 			}

@@ -28,7 +28,7 @@ func underIstio(t *testing.T, namespace, name, day string, addresses ...string) 
 
 // planes are one whose choices are its own, and one that shares them.
 func planes(t *testing.T, test func(t *testing.T, p *plane, put func(...model.Change))) {
-	for name, assignments := range map[string]*Assignments{"alone": NewAssignments(), "among several control planes": ShareAssignments(&shelf{}, 1<<20)} {
+	for name, assignments := range map[string]*Assignments{"alone": NewAssignments(), "among several control planes": ShareAssignments(&memoryStore{}, 1<<20)} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlaneWith(t, assignments)
 			test(t, p, func(changes ...model.Change) {
@@ -131,7 +131,7 @@ func TestNobodyIsGivenWhatAnotherInherits(t *testing.T) {
 // A host that is denied an address keeps nobody else from it by wishing for it.
 func TestAWishThatIsDeniedBlocksNobody(t *testing.T) {
 	size := len("tenant/a-00.example.com") + addressesSize
-	s := &shelf{}
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 30*size))
 	for i := range 10 {
 		p.put(entryOf("tenant", fmt.Sprint("a", i), 10))
@@ -150,12 +150,12 @@ func TestAWishThatIsDeniedBlocksNobody(t *testing.T) {
 
 // An address that is kept for others counts before a status, also when that comes to light while writing.
 func TestWhatIsKeptCountsBeforeAStatus(t *testing.T) {
-	s := &shelf{kept: map[string][]netip.Addr{"shop/first.example.com": {netip.MustParseAddr("240.240.0.1")}}}
+	s := &memoryStore{kept: map[string][]netip.Addr{"shop/first.example.com": {netip.MustParseAddr("240.240.0.1")}}}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))
 	s.err = errors.New("away")
 	p.Apply([]model.Change{underIstio(t, "shop", "first", "02"), underIstio(t, "tenant", "x", "01", "240.240.0.1")})
 	if err := p.Keep(t.Context()); err == nil {
-		t.Fatal("the shelf is not away")
+		t.Fatal("the store is not away")
 	}
 	s.err = nil
 	if err := p.Keep(t.Context()); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // placed is a pod on a node, created on a day of January, with whatever else its metadata, spec and status say.
@@ -161,7 +161,7 @@ func TestAPodThatClaimsAChosenAddressDoesNotGetIt(t *testing.T) {
 
 func newPlaneAlone(t *testing.T) *plane { return newPlane(t) }
 
-func newPlaneShared(t *testing.T) *plane { return newPlaneWith(t, ShareAssignments(&shelf{}, 1<<20)) }
+func newPlaneShared(t *testing.T) *plane { return newPlaneWith(t, ShareAssignments(&memoryStore{}, 1<<20)) }
 
 func TestAPodThatClaimsANodesAddressDoesNotGetIt(t *testing.T) {
 	nodes := nodeAt("n1", "01", "10.243.0.11", "10.244.1.0/24") + nodeAt("n2", "02", "10.243.0.12", "10.244.2.0/24")
@@ -414,7 +414,7 @@ func TestAForgedAddressTakesNoEndpointOutOfItsTunnel(t *testing.T) {
 	machine := "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: m, namespace: shop, annotations: {ambient.istio.io/redirection: enabled}}\nspec: {address: 10.96.0.9}\n---\n"
 	inAnyOrder(t, []string{machine, webService, placed{name: "a", node: "n1", address: "10.96.0.9"}.yaml(), nodeAt("b", "01", "10.96.0.9", "")}, func(p *plane) {
 		var a *workload.Address
-		p.get(wirekind.Address, mesh.WorkloadEntryResource("shop", "m"), func(v any) { a = v.(*workload.Address) })
+		p.get(resourcekind.Address, mesh.WorkloadEntryResource("shop", "m"), func(v any) { a = v.(*workload.Address) })
 		if got := a.GetWorkload().GetTunnelProtocol(); got != workload.TunnelProtocol_HBONE {
 			p.t.Errorf("it speaks %v", got)
 		}

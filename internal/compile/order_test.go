@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // all is everything that proxies are told of addresses, in an order.
 func (p *plane) all() string {
 	p.t.Helper()
 	var out []string
-	for _, r := range p.log.Live(wirekind.Address) {
+	for _, r := range p.log.Live(resourcekind.Address) {
 		v, err := r.Decode()
 		if err != nil {
 			p.t.Fatal(err)

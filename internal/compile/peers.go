@@ -6,9 +6,9 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // peerScopes holds which PeerAuthentication counts for the mesh and for each namespace.
@@ -91,11 +91,11 @@ func (c *peerCompiler) compile(b *batch) {
 			sources[i] = peerKey(pa)
 		}
 		slices.SortFunc(sources, model.Key.Compare)
-		c.out.emit(b, wirekind.Authorization, name, nil, nil, strict, sources...)
+		c.out.emit(b, resourcekind.Authorization, name, nil, nil, strict, sources...)
 	}
 	for name := range old.converted {
 		if !c.scopes.converted[name] {
-			b.changes = append(b.changes, resourcelog.Change{Type: wirekind.Authorization, Name: name})
+			b.changes = append(b.changes, resourcelog.Change{Type: resourcekind.Authorization, Name: name})
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // policyCompiler compiles AuthorizationPolicies, and publishes policies under the names by which workloads name them.
@@ -36,7 +36,7 @@ func (c *policyCompiler) compile(b *batch, key model.Key) {
 		}
 	}
 	if had && c.published[key] != before {
-		b.remove(wirekind.Authorization, before)
+		b.remove(resourcekind.Authorization, before)
 	}
 }
 
@@ -55,7 +55,7 @@ func (c *policyCompiler) publishPolicy(b *batch, key model.Key, policy *security
 	anew := byName && len(b.stale[policyOutput]) > 1 && c.edited(key, policy)
 	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), !byName, anew)
 	name := policy.Namespace + "/" + policy.Name
-	c.out.emit(b, wirekind.Authorization, name, nil, nil, policy, key)
+	c.out.emit(b, resourcekind.Authorization, name, nil, nil, policy, key)
 	return name
 }
 
@@ -68,12 +68,12 @@ func (c *policyCompiler) edited(key model.Key, policy *security.Authorization) b
 	if !ok {
 		return false
 	}
-	old := c.log.Get(wirekind.Authorization, policy.Namespace+"/"+name.Name)
+	old := c.log.Get(resourcekind.Authorization, policy.Namespace+"/"+name.Name)
 	if old == nil {
 		return false
 	}
 	same := proto.CloneOf(policy)
 	same.Name = name.Name
-	now, err := resourcelog.Encode(wirekind.Authorization, old.Name, nil, nil, same)
+	now, err := resourcelog.Encode(resourcekind.Authorization, old.Name, nil, nil, same)
 	return err != nil || now.Version != old.Version
 }

@@ -15,8 +15,8 @@ const (
 	aroundWaiting = 6
 )
 
-// Shelf keeps virtual addresses where several control planes choose.
-type Shelf interface {
+// AssignmentStore keeps virtual addresses where several control planes choose.
+type AssignmentStore interface {
 	// Update calls change with the addresses that are kept, by service, and keeps what it made of them if it says that it changed them. If
 	// somebody else wrote meanwhile, it calls it again with what is kept then.
 	Update(ctx context.Context, change func(kept map[string][]netip.Addr) bool) error
@@ -24,11 +24,11 @@ type Shelf interface {
 	UpdateWaiting(ctx context.Context, change func(kept map[string]string) bool) error
 }
 
-// shelved is how assignments stand to a shelf. What is in memory is what was kept there when it was last looked at: nothing is published
+// sharedAssignments is the state of assignments that an AssignmentStore keeps. What is in memory is what was kept there when it was last looked at: nothing is published
 // that is not kept. What is wanted is written by Keep, beside the compiling of everything else.
-type shelved struct {
-	shelf    Shelf
-	capacity int // bytes on the shelf
+type sharedAssignments struct {
+	store    AssignmentStore
+	capacity int // bytes in the store
 	wake     chan struct{}
 	// wanted are services that need addresses; denied are those that get none for now, and why. Both have nobody who speaks for them no more
 	// only until the compiler notices.
@@ -36,24 +36,24 @@ type shelved struct {
 	denied map[string]string
 	// dropped are addresses that were taken away here and may still be kept.
 	dropped map[string][]netip.Addr
-	// lost says that the shelf has lost what it kept. It is put back.
+	// lost says that the store has lost what it kept. It is put back.
 	lost bool
-	used int // bytes on the shelf when it was last looked at
+	used int // bytes in the store when it was last looked at
 	// held are the objects that are to be written down as not behind their waypoints, with the way that their connections go; freed are those that
 	// are to be written down no more.
 	held  map[string]string
 	freed map[string]bool
 }
 
-// ShareAssignments keeps virtual addresses on a shelf that other control planes use as well and that has room for so many bytes.
-func ShareAssignments(shelf Shelf, capacity int) *Assignments {
+// ShareAssignments keeps virtual addresses in a store that other control planes use as well. The store has room for so many bytes.
+func ShareAssignments(store AssignmentStore, capacity int) *Assignments {
 	a := NewAssignments()
-	a.shared = &shelved{shelf: shelf, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{},
+	a.shared = &sharedAssignments{store: store, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{},
 		held: map[string]string{}, freed: map[string]bool{}}
 	return a
 }
 
-func (s *shelved) nudge() {
+func (s *sharedAssignments) nudge() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -61,7 +61,7 @@ func (s *shelved) nudge() {
 }
 
 // want takes note that a service needs addresses.
-func (s *shelved) want(service string) {
+func (s *sharedAssignments) want(service string) {
 	if s.denied[service] == "" && !s.wanted[service] {
 		s.wanted[service] = true
 		s.nudge()
@@ -69,7 +69,7 @@ func (s *shelved) want(service string) {
 }
 
 // hold takes note that an object is to be written down as not behind its waypoint.
-func (s *shelved) hold(name, way string) {
+func (s *sharedAssignments) hold(name, way string) {
 	if have, ok := s.held[name]; !ok || have != way {
 		s.held[name] = way
 		delete(s.freed, name)
@@ -78,7 +78,7 @@ func (s *shelved) hold(name, way string) {
 }
 
 // release takes note that it is so no more. kept says that it is written down.
-func (s *shelved) release(name string, kept bool) {
+func (s *sharedAssignments) release(name string, kept bool) {
 	delete(s.held, name)
 	if kept && !s.freed[name] {
 		s.freed[name] = true
@@ -146,7 +146,7 @@ func (a *Assignments) take(kept map[string][]netip.Addr) (changed []string) {
 	return slices.Compact(changed)
 }
 
-// revive has those chosen for again that were denied, as far as there is room for them since something was taken off the shelf.
+// revive has those chosen for again that were denied, as far as there is room for them since something was taken out of the store.
 func (a *Assignments) revive() {
 	s := a.shared
 	r := quotaOf(s.capacity, a.Addresses)
@@ -163,7 +163,7 @@ func (a *Assignments) revive() {
 	}
 }
 
-// proposal is what is to be written onto the shelf.
+// proposal is what is to be written into the store.
 type proposal struct {
 	capacity int
 	chosen   map[string][]netip.Addr
@@ -172,7 +172,7 @@ type proposal struct {
 	dropped map[string][]netip.Addr
 }
 
-// write puts a proposal onto the shelf, as far as it fits: somebody else may have been quicker.
+// write puts a proposal into the store, as far as it fits: somebody else may have been quicker.
 func (p *proposal) write(kept map[string][]netip.Addr) (wrote bool) {
 	for service, gone := range p.dropped {
 		if slices.ContainsFunc(kept[service], func(addr netip.Addr) bool { return slices.Contains(gone, addr) }) {
@@ -211,7 +211,7 @@ func (c *Compiler) Wants() <-chan struct{} {
 	return c.assignments.shared.wake
 }
 
-// Keep chooses addresses for the services that want some, writes them onto the shelf, and publishes what is kept then. If the shelf does not
+// Keep chooses addresses for the services that want some, writes them into the store, and publishes what is kept then. If the store does not
 // answer, they go on wanting. Compiling goes on while it waits. It, Adopt and Lost are called one at a time.
 func (c *Compiler) Keep(ctx context.Context) error {
 	s := c.assignments.shared
@@ -235,7 +235,7 @@ func (c *Compiler) Keep(ctx context.Context) error {
 			return nil
 		}
 		var kept map[string][]netip.Addr
-		if err := s.shelf.Update(ctx, func(present map[string][]netip.Addr) bool {
+		if err := s.store.Update(ctx, func(present map[string][]netip.Addr) bool {
 			kept = present
 			return p.write(present)
 		}); err != nil {
@@ -288,8 +288,8 @@ func (c *Compiler) Lost() {
 		s.lost = true
 		c.assignments.Waiting = map[string]string{}
 		for name, t := range c.ties.of {
-			if t.shelved && t.waits() {
-				t.shelved = false
+			if t.stored && t.waits() {
+				t.stored = false
 				s.hold(name, t.way)
 			}
 		}
@@ -318,11 +318,11 @@ func (c *Compiler) AdoptWaiting(kept map[string]string) {
 		_, there := kept[name]
 		switch {
 		case there && t.waits():
-			t.shelved = true
+			t.stored = true
 			delete(s.held, name)
 		case there && c.ties.began && t.ready && t.assumed.IsZero():
 			s.release(name, true) // written by one that had not heard of it
-		case !there && t.waits() && (t.shelved || t.resolved):
+		case !there && t.waits() && (t.stored || t.resolved):
 			moved = append(moved, name)
 		}
 	}
@@ -347,7 +347,7 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 	}
 	var now map[string]string
 	var tooMany []string
-	err := s.shelf.UpdateWaiting(ctx, func(kept map[string]string) (wrote bool) {
+	err := s.store.UpdateWaiting(ctx, func(kept map[string]string) (wrote bool) {
 		for name := range freed {
 			if _, there := kept[name]; there {
 				delete(kept, name)
@@ -426,7 +426,7 @@ func (c *Compiler) recompile(speakers []model.Key) {
 	c.log.Append(generation, b.changes)
 }
 
-// Unneeded lists the services that have addresses and for which nothing speaks; the leader takes them off the shelf when they have long
+// Unneeded lists the services that have addresses and for which nothing speaks; the leader takes them out of the store when they have long
 // been unneeded.
 func (c *Compiler) Unneeded() []string {
 	c.mu.Lock()

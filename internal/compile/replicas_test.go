@@ -15,8 +15,8 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
-// shelf is one in memory; between reading and writing, somebody else may write.
-type shelf struct {
+// memoryStore is an AssignmentStore in memory. Between its read and its write, another control plane may write.
+type memoryStore struct {
 	mu      sync.Mutex
 	kept    map[string][]netip.Addr
 	waiting map[string]string
@@ -27,7 +27,7 @@ type shelf struct {
 }
 
 // waitingNow is what a watch tells of.
-func (s *shelf) waitingNow() map[string]string {
+func (s *memoryStore) waitingNow() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting == nil {
@@ -36,7 +36,7 @@ func (s *shelf) waitingNow() map[string]string {
 	return maps.Clone(s.waiting)
 }
 
-func (s *shelf) UpdateWaiting(_ context.Context, change func(map[string]string) bool) error {
+func (s *memoryStore) UpdateWaiting(_ context.Context, change func(map[string]string) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -52,7 +52,7 @@ func (s *shelf) UpdateWaiting(_ context.Context, change func(map[string]string) 
 	return nil
 }
 
-func (s *shelf) Update(_ context.Context, change func(map[string][]netip.Addr) bool) error {
+func (s *memoryStore) Update(_ context.Context, change func(map[string][]netip.Addr) bool) error {
 	for {
 		s.mu.Lock()
 		s.updates++
@@ -96,7 +96,7 @@ func entry(name string) string {
 }
 
 func TestReplicasPublishOneChoice(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	a, b := newPlaneWith(t, ShareAssignments(s, 1<<20)), newPlaneWith(t, ShareAssignments(s, 1<<20))
 	// What x would choose is another's by the time that b writes.
 	other := newPlane(t)
@@ -122,7 +122,7 @@ func TestReplicasPublishOneChoice(t *testing.T) {
 }
 
 func TestWhatCannotBeKeptIsNotPublished(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))
 	p.put(entry("old"))
 	old := addressOf(p, "shop/old.example.com")
@@ -147,7 +147,7 @@ func TestWhatCannotBeKeptIsNotPublished(t *testing.T) {
 }
 
 func TestAnothersChoiceIsTakenOver(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))
 	p.put(entry("x"))
 	moved := []netip.Addr{netip.MustParseAddr("240.240.9.9")}
@@ -169,7 +169,7 @@ func TestAnothersChoiceIsTakenOver(t *testing.T) {
 }
 
 func TestAnAddressThatItsOwnerAsksForIsGivenUpEverywhere(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	a, b := newPlaneWith(t, ShareAssignments(s, 1<<20)), newPlaneWith(t, ShareAssignments(s, 1<<20))
 	a.put(entry("x"))
 	b.put(entry("x"))
@@ -183,12 +183,12 @@ func TestAnAddressThatItsOwnerAsksForIsGivenUpEverywhere(t *testing.T) {
 	}
 }
 
-// However events reach replicas, in whatever order and with whatever losses of the shelf between, none publishes what is not kept, and two
+// However events reach replicas, in whatever order and with whatever losses of the store between, none publishes what is not kept, and two
 // never publish different addresses.
 func TestReplicasAgreeWhateverHappens(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
-		s := &shelf{}
+		s := &memoryStore{}
 		var all [3]*plane
 		for i := range all {
 			all[i] = newPlaneWith(t, ShareAssignments(s, 1<<20))

@@ -8,8 +8,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // requestCompiler compiles what proxies have that read requests: their Gateways, with the settings of the mesh, and the policies with targetRefs.
@@ -58,20 +58,20 @@ func (c *requestCompiler) compileGateway(b *batch, key model.Key) {
 	if served == nil {
 		if c.published[key] {
 			delete(c.published, key)
-			b.remove(wirekind.Gateway, name)
+			b.remove(resourcekind.Gateway, name)
 		}
 		return
 	}
 	c.published[key] = true
-	c.out.emit(b, wirekind.Gateway, name, nil, nil, translate.RequestGateway(served, c.settings.Settings), key)
+	c.out.emit(b, resourcekind.Gateway, name, nil, nil, translate.RequestGateway(served, c.settings.Settings), key)
 }
 
 // compilePolicy compiles an AuthorizationPolicy or a RequestAuthentication with targetRefs.
 func (c *requestCompiler) compilePolicy(b *batch, key model.Key) {
-	name, kind := key.Namespace+"/"+key.Name, wirekind.RequestAuthorization
+	name, kind := key.Namespace+"/"+key.Name, resourcekind.RequestAuthorization
 	var message proto.Message
 	if key.Kind == "RequestAuthentication" {
-		kind = wirekind.RequestAuthentication
+		kind = resourcekind.RequestAuthentication
 		if ra, ok := c.store.RequestAuthentication(key); ok {
 			policy, report := translate.RequestAuthentication(c.mesh, ra, c.targets())
 			c.out.report(b, key, report)

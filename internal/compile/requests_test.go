@@ -9,7 +9,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // attached is what an object is told beside its first condition: its further conditions, and how it stands to its parents.
@@ -84,7 +84,7 @@ func requestPolicy(name string) model.Key {
 
 // requests lists the resources of proxies that read requests.
 func (p *plane) requests() (names []string) {
-	for _, typeURL := range []string{wirekind.RequestAuthorization, wirekind.RequestAuthentication, wirekind.Gateway, wirekind.Binding} {
+	for _, typeURL := range []string{resourcekind.RequestAuthorization, resourcekind.RequestAuthentication, resourcekind.Gateway, resourcekind.Binding} {
 		for _, r := range p.log.Live(typeURL) {
 			names = append(names, p.log.Kinds().Label(typeURL)+" "+r.Name)
 		}
@@ -100,7 +100,7 @@ func TestAWaypointsResourcesFollowTheObjects(t *testing.T) {
 	if got := p.requests(); !slices.Equal(got, all) {
 		t.Fatalf("%v", got)
 	}
-	p.get(wirekind.Binding, "shop/web.shop.svc.cluster.local", func(v any) {
+	p.get(resourcekind.Binding, "shop/web.shop.svc.cluster.local", func(v any) {
 		if b := v.(*l7.Binding); len(b.Parents) != 1 || b.Parents[0].Gateway != "shop/wp" || b.Parents[0].Identity != "shop/wp" {
 			t.Errorf("%v", b)
 		}
@@ -165,7 +165,7 @@ func TestTheMeshsSettingsReachEachGateway(t *testing.T) {
 	p := newPlane(t)
 	p.put(requestMesh)
 	settings := func() (s *l7.MeshSettings) {
-		p.get(wirekind.Gateway, "shop/wp", func(v any) { s = v.(*l7.Gateway).Settings })
+		p.get(resourcekind.Gateway, "shop/wp", func(v any) { s = v.(*l7.Gateway).Settings })
 		return s
 	}
 	if s := settings(); !s.GetAccessLog().GetEnabled() {
@@ -207,14 +207,14 @@ func TestAWorkloadIsBound(t *testing.T) {
 		"---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop, labels: {istio.io/use-waypoint: wp}}\nspec: {nodeName: n1, containers: [{name: c}]}\nstatus: {podIP: 10.0.0.1}\n")
 	uid := mesh.PodResource("shop", "p")
 	bound := map[string]bool{}
-	for _, r := range p.log.Live(wirekind.Binding) {
+	for _, r := range p.log.Live(resourcekind.Binding) {
 		bound[r.Name] = true
 	}
 	if !maps.Equal(bound, map[string]bool{uid: true}) {
 		t.Errorf("%v", bound)
 	}
 	p.remove(model.PodKey("shop", "p"))
-	if n := p.log.Len(wirekind.Binding); n != 0 {
+	if n := p.log.Len(resourcekind.Binding); n != 0 {
 		t.Errorf("%d Bindings are left", n)
 	}
 }

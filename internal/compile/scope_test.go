@@ -11,8 +11,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -32,7 +32,7 @@ func connect(t *testing.T, l *resourcelog.Log, pod string) *slowClient {
 	limits.ResponseBytes = 1 // every resource and every removal is a response of its own
 	c := &slowClient{t: t, log: l, session: xds.NewSession(l, "epoch", limits), now: time.Unix(0, 0), policies: map[string]*security.Authorization{}, pod: pod}
 	t.Cleanup(c.session.Close)
-	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+	for _, typeURL := range []string{resourcekind.Address, resourcekind.Authorization} {
 		if err := c.session.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL}, c.now); err != nil {
 			t.Fatal(err)
 		}
@@ -49,9 +49,9 @@ func (c *slowClient) step() bool {
 	}
 	for _, resource := range r.Resources {
 		switch r.Type {
-		case wirekind.Authorization:
+		case resourcekind.Authorization:
 			c.policies[resource.Name] = unpack[*security.Authorization](c.t, resource)
-		case wirekind.Address:
+		case resourcekind.Address:
 			if resource.Name == c.pod {
 				c.named = unpack[*workload.Address](c.t, resource).GetWorkload().GetAuthorizationPolicies()
 			}

@@ -5,8 +5,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // serviceCompiler compiles the services of Services and ServiceEntries.
@@ -39,7 +39,7 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
-		c.out.emit(b, wirekind.Address, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
+		c.out.emit(b, resourcekind.Address, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
 	}
 	if key.Kind == "Service" {
 		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay
@@ -89,7 +89,7 @@ func (c *serviceCompiler) compile(b *batch, key model.Key) {
 		// Unless another object speaks for it now, which says so itself.
 		owner, ok := c.hosts.owner(name)
 		if !ok || owner == key {
-			b.remove(wirekind.Address, name)
+			b.remove(resourcekind.Address, name)
 		}
 		if !ok {
 			c.assignments.release(name)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // entryOf is a ServiceEntry of a namespace with hosts that need virtual addresses.
@@ -25,8 +25,8 @@ func entryOf(namespace, name string, hosts int) string {
 	return serviceEntry(namespace, name, "01", "hosts: ["+strings.Join(names, ", ")+"], resolution: DNS")
 }
 
-// count is how many services of a namespace are kept on a shelf.
-func (s *shelf) count(namespace string) (n int) {
+// count is how many services of a namespace are kept in a store.
+func (s *memoryStore) count(namespace string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for service := range s.kept {
@@ -39,7 +39,7 @@ func (s *shelf) count(namespace string) (n int) {
 
 func TestANamespaceTakesNoMoreThanItLeaves(t *testing.T) {
 	size := len("tenant/a-00.example.com") + addressesSize
-	s := &shelf{}
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 100*size))
 	for i := range 10 {
 		p.put(entryOf("tenant", fmt.Sprint("a", i), 10))
@@ -57,7 +57,7 @@ func TestANamespaceTakesNoMoreThanItLeaves(t *testing.T) {
 	p.put(entryOf("tenant", "more", 10))
 	p.put(pod("tenant", "web-1", "10.0.0.9", "web"))
 	if s.updates != asked {
-		t.Error("the shelf is asked for what does not fit")
+		t.Error("the store is asked for what does not fit")
 	}
 	p.put(entryOf("small", "own", 3))
 	if n := s.count("small"); n != 3 {
@@ -103,8 +103,8 @@ func TestWhoComesLaterFindsRoom(t *testing.T) {
 	}
 }
 
-func TestCompilingDoesNotWaitForTheShelf(t *testing.T) {
-	s := &shelf{}
+func TestCompilingDoesNotWaitForTheStore(t *testing.T) {
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))
 	asked, answer := make(chan struct{}), make(chan struct{})
 	s.between = func() { close(asked); <-answer }
@@ -126,7 +126,7 @@ func TestCompilingDoesNotWaitForTheShelf(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(15 * time.Second):
-		t.Fatal("a pod waits until the shelf has answered for a ServiceEntry")
+		t.Fatal("a pod waits until the store has answered for a ServiceEntry")
 	}
 	if p.workload("shop", "web-1") == nil || p.service("shop/x.example.com") == nil || addressOf(p, "shop/x.example.com") != "[]" {
 		t.Error("it is not published, or is published at addresses that are not kept")
@@ -143,8 +143,8 @@ func TestCompilingDoesNotWaitForTheShelf(t *testing.T) {
 	}
 }
 
-func TestWhatTheShelfLostIsPutBack(t *testing.T) {
-	s := &shelf{}
+func TestWhatTheStoreLostIsPutBack(t *testing.T) {
+	s := &memoryStore{}
 	a, b := newPlaneWith(t, ShareAssignments(s, 1<<20)), newPlaneWith(t, ShareAssignments(s, 1<<20))
 	for _, p := range []*plane{a, b} {
 		p.put(entry("x") + entry("yy"))
@@ -155,7 +155,7 @@ func TestWhatTheShelfLostIsPutBack(t *testing.T) {
 	for _, p := range []*plane{a, b} {
 		p.Lost()
 		if addressOf(p, "shop/x.example.com") != fmt.Sprint(before["shop/x.example.com"]) {
-			t.Error("what is published changed because the shelf lost it")
+			t.Error("what is published changed because the store lost it")
 		}
 	}
 	// What the first puts back, the second hears of before it has put back its own.
@@ -188,7 +188,7 @@ func TestWhatTheShelfLostIsPutBack(t *testing.T) {
 }
 
 func TestWhatIsReadBeforeTheFirstBatchIsInIt(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	a, b := newPlaneWith(t, ShareAssignments(s, 1<<20)), newPlaneWith(t, ShareAssignments(s, 1<<20))
 	a.put(entry("x"))
 	b.Adopt(maps.Clone(s.kept))
@@ -200,7 +200,7 @@ func TestWhatIsReadBeforeTheFirstBatchIsInIt(t *testing.T) {
 
 func TestReplicasNameABindingAlike(t *testing.T) {
 	const chooses = "selector: {matchLabels: {app: %s}}, rules: [{}]"
-	old, young := newPlaneWith(t, ShareAssignments(&shelf{}, 1<<20)), newPlaneWith(t, ShareAssignments(&shelf{}, 1<<20))
+	old, young := newPlaneWith(t, ShareAssignments(&memoryStore{}, 1<<20)), newPlaneWith(t, ShareAssignments(&memoryStore{}, 1<<20))
 	web, db := pod("shop", "web-1", "10.0.0.1", "web"), pod("shop", "db-1", "10.0.0.2", "db")
 	old.put(web + db + authorization("shop", "p", fmt.Sprintf(chooses, "web")))
 	first := old.workload("shop", "web-1").AuthorizationPolicies
@@ -215,14 +215,14 @@ func TestReplicasNameABindingAlike(t *testing.T) {
 	}
 	// What holds for everybody has its own name on all.
 	young.put(authorization("shop", "everybody", "rules: [{}]"))
-	if young.log.Get(wirekind.Authorization, "shop/everybody") == nil {
+	if young.log.Get(resourcekind.Authorization, "shop/everybody") == nil {
 		t.Error("a policy without a selector has lost its name")
 	}
 }
 
-// An address that its owner asks for is given up although the shelf cannot be told of it yet: what is still kept there is not taken back.
+// An address that its owner asks for is given up although the store cannot be told of it yet: what is still kept there is not taken back.
 func TestWhatWasTakenAwayIsNotTakenBack(t *testing.T) {
-	s := &shelf{}
+	s := &memoryStore{}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))
 	p.put(entry("x"))
 	taken := s.kept["shop/x.example.com"][0].String()

@@ -9,8 +9,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // feedServiceSlices keeps which slices a Service has whose pods do not say themselves what they say.
@@ -139,7 +139,7 @@ func (c *workloadCompiler) compileSlice(b *batch, key model.Key) {
 		for _, w := range workloads {
 			now[w.Uid] = true
 			// Nobody finds it by its address.
-			c.out.emit(b, wirekind.Address, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+			c.out.emit(b, resourcekind.Address, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 		}
 	}
 	c.replaceEndpoints(b, key, now)
@@ -149,7 +149,7 @@ func (c *workloadCompiler) compileSlice(b *batch, key model.Key) {
 func (c *workloadCompiler) replaceEndpoints(b *batch, key model.Key, now map[string]bool) {
 	for name := range c.endpoints[key] {
 		if !now[name] {
-			b.remove(wirekind.Address, name)
+			b.remove(resourcekind.Address, name)
 			c.ties.drop(name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 var apiService = model.ServiceKey("default", "kubernetes")
@@ -39,12 +39,12 @@ func service(port int32) model.Change {
 func (p *plane) sliced() string {
 	p.t.Helper()
 	var out []string
-	for _, r := range p.log.Live(wirekind.Address) {
+	for _, r := range p.log.Live(resourcekind.Address) {
 		at, ok := strings.CutPrefix(r.Name, "Kubernetes/discovery.k8s.io/EndpointSlice/default/")
 		if !ok {
 			continue
 		}
-		p.get(wirekind.Address, r.Name, func(v any) {
+		p.get(resourcekind.Address, r.Name, func(v any) {
 			for _, list := range v.(*workload.Address).GetWorkload().Services {
 				for _, port := range list.Ports {
 					if port.ServicePort == 443 {

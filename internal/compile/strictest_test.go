@@ -14,9 +14,9 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // attempt is a connection as a policy sees it.
@@ -301,7 +301,7 @@ func TestAStandInIsNotAccepted(t *testing.T) {
 	if c := p.condition(change[0].Key); c.Status != model.False || c.Reason != "Invalid" || c.Message != "the port is wrong" {
 		t.Errorf("its author is told %+v", c)
 	}
-	if p.log.Get(wirekind.Authorization, "shop/p") == nil {
+	if p.log.Get(resourcekind.Authorization, "shop/p") == nil {
 		t.Error("it is not in force")
 	}
 	peers := changes(t, peerAuthentication("shop", "x", "mtls: {mode: STRICT}"))

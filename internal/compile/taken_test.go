@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // refusal says why a node proxy would refuse a resource; empty if it takes it. The rules are those of crates/config (service.rs, workload.rs,
@@ -101,8 +101,8 @@ func gatewayRefusal(g *workload.GatewayAddress) string {
 // taken fails the test if a node proxy would refuse anything of the log.
 func (p *plane) taken() {
 	p.t.Helper()
-	for _, r := range p.log.Live(wirekind.Address) {
-		p.get(wirekind.Address, r.Name, func(message any) {
+	for _, r := range p.log.Live(resourcekind.Address) {
+		p.get(resourcekind.Address, r.Name, func(message any) {
 			if why := refusal(message.(*workload.Address)); why != "" {
 				p.t.Errorf("%s is refused by proxies: %s", r.Name, why)
 			}
@@ -114,7 +114,7 @@ func TestWhatTheDecoderTakesProxiesTake(t *testing.T) {
 	for _, text := range odd {
 		p := newPlane(t)
 		p.put(text)
-		if p.log.Len(wirekind.Address) == 0 {
+		if p.log.Len(resourcekind.Address) == 0 {
 			t.Errorf("nothing came of %s", text)
 		}
 		p.taken()

@@ -49,8 +49,8 @@ type tie struct {
 	refused string
 	// told is the waypoint that the Addresses of the last batch named.
 	told string
-	// shelved says that the shared memory has the tie as waiting; resolved that it is to have it no more.
-	shelved, resolved bool
+	// stored says that the AssignmentStore has the tie as waiting; resolved that it is to have it no more.
+	stored, resolved bool
 }
 
 func (t *tie) waits() bool { return t.asked != "" && t.way != t.asked }
@@ -123,7 +123,7 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 		x.assignments.wait(name, t.way)
 	} else {
 		x.assignments.arrived(name)
-		t.shelved, t.resolved = false, false
+		t.stored, t.resolved = false, false
 	}
 	if t.asked == "" && len(t.leaving) == 0 {
 		x.turned(b, key)
@@ -145,7 +145,7 @@ func (x *ties) tie(name string, key model.Key, intent translate.Intent, existed 
 	way, waiting := x.assignments.waiting(name)
 	switch {
 	case waiting:
-		t.way, t.shelved, t.was = way, true, way != ""
+		t.way, t.stored, t.was = way, true, way != ""
 	case !existed:
 		t.way = intent.Asked
 		if !x.began {
@@ -332,7 +332,7 @@ func (x *ties) proceed(names []string) (stale []model.Key) {
 		if t := x.of[name]; t != nil && t.waits() {
 			t.turn(t.asked, x.now())
 			t.was = true
-			t.shelved, t.resolved = false, false
+			t.stored, t.resolved = false, false
 			stale = append(stale, t.key)
 		}
 	}

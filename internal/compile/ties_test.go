@@ -12,8 +12,8 @@ import (
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // readyMesh binds objects when their waypoints are ready.
@@ -61,7 +61,7 @@ func (p *bindingPlane) way() string {
 
 func (p *plane) binding(name string) *l7.Binding {
 	var out *l7.Binding
-	p.get(wirekind.Binding, name, func(v any) { out = v.(*l7.Binding) })
+	p.get(resourcekind.Binding, name, func(v any) { out = v.(*l7.Binding) })
 	return out
 }
 
@@ -231,7 +231,7 @@ func TestABindingMovesToAnotherWaypointWithoutAGap(t *testing.T) {
 	}
 	policies := func() []string {
 		var out []string
-		p.get(wirekind.RequestAuthorization, "shop/web", func(v any) { out = parents(v.(*l7.Authorization).Parents) })
+		p.get(resourcekind.RequestAuthorization, "shop/web", func(v any) { out = parents(v.(*l7.Authorization).Parents) })
 		return out
 	}
 	p.put(serviceWith("web", "istio.io/use-waypoint: next"))
@@ -393,7 +393,7 @@ func TestAWorkloadIsBoundLikeAService(t *testing.T) {
 }
 
 func TestControlPlanesMoveABindingTogether(t *testing.T) {
-	shared := &shelf{}
+	shared := &memoryStore{}
 	here, there := newBindingPlane(t, ShareAssignments(shared, 1<<20)), newBindingPlane(t, ShareAssignments(shared, 1<<20))
 	both := func(text string) {
 		here.put(text)
@@ -438,7 +438,7 @@ func TestControlPlanesMoveABindingTogether(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsRefusedRatherThanReachedDirectly(t *testing.T) {
-	shared := &shelf{waiting: map[string]string{"Service other/" + strings.Repeat("x", MaxWaiting): ""}}
+	shared := &memoryStore{waiting: map[string]string{"Service other/" + strings.Repeat("x", MaxWaiting): ""}}
 	p := newBindingPlane(t, ShareAssignments(shared, 1<<20))
 	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
 	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
@@ -504,7 +504,7 @@ func TestASettingHasPodsAdmitTheirWaypoint(t *testing.T) {
 	p.acknowledge("wp")
 	p.want("acknowledged", "wp")
 	const name = "shop/lateen_allow_waypoint_wp"
-	if got := policies(); !slices.Equal(got, []string{name}) || p.log.Get(wirekind.Authorization, name) == nil {
+	if got := policies(); !slices.Equal(got, []string{name}) || p.log.Get(resourcekind.Authorization, name) == nil {
 		t.Errorf("behind the waypoint: %v", got)
 	}
 	p.put(selecting("istio.io/use-waypoint: none"))
@@ -512,7 +512,7 @@ func TestASettingHasPodsAdmitTheirWaypoint(t *testing.T) {
 		t.Errorf("unbound: %v", got)
 	}
 	p.remove(model.GatewayKey("shop", "wp"))
-	if p.log.Get(wirekind.Authorization, name) != nil {
+	if p.log.Get(resourcekind.Authorization, name) != nil {
 		t.Error("the policy outlives its Gateway")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // workloadCompiler compiles the workloads of pods, entries and slices, and the conditions of nodes.
@@ -45,7 +45,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 			c.misplaced.note(key, nil)
 			c.gateways.forget(key)
 			c.peers.settleOwner(b, key, nil)
-			b.remove(wirekind.Address, name)
+			b.remove(resourcekind.Address, name)
 			c.bindings.publish(b, key, nil)
 			c.ties.drop(name)
 			return
@@ -65,7 +65,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 		if !ok {
 			c.gateways.forget(key)
 			c.peers.settleOwner(b, key, nil)
-			b.remove(wirekind.Address, name)
+			b.remove(resourcekind.Address, name)
 			c.bindings.publish(b, key, nil)
 			c.ties.drop(name)
 			return
@@ -167,15 +167,15 @@ func (c *workloadCompiler) waypointPolicies(key model.Key) (names []string) {
 // publish puts an object's workload into the log, or takes it out if there is none.
 func (c *workloadCompiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
 	if w == nil {
-		b.remove(wirekind.Address, name)
+		b.remove(resourcekind.Address, name)
 		return
 	}
-	c.out.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+	c.out.emit(b, resourcekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 }
 
 // decide says which waypoint the Address of a workload names.
 func (c *workloadCompiler) decide(b *batch, key model.Key, name string, intent translate.Intent, ctx *translate.Context) *translate.Decision {
-	d := c.ties.decide(b, name, key, intent, c.out.log.Get(wirekind.Address, name) != nil, *ctx)
+	d := c.ties.decide(b, name, key, intent, c.out.log.Get(resourcekind.Address, name) != nil, *ctx)
 	if c.mesh.BindWaypoints != translate.BindAtOnce {
 		ctx.Decision = d
 	}

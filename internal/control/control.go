@@ -27,11 +27,11 @@ import (
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/gen/auth"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/status"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -140,7 +140,7 @@ type Control struct {
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
 	store := model.NewStore()
-	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, wirekind.Mesh), waypoints: waypoints{wake: make(chan struct{}, 1)}}
+	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, resourcekind.Mesh), waypoints: waypoints{wake: make(chan struct{}, 1)}}
 	c.metrics = status.NewMetrics(opts.Version, func() time.Time { return c.authority.Signer().RootNotAfter() })
 	var err error
 	if c.parts, err = assemble(opts, store, c.metrics, now, logger); err != nil {
@@ -206,7 +206,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 }
 
 // isGateway says whether an account is that of the proxies of a Gateway that this mesh serves.
-func (c *Control) isGateway(account string) bool { return c.log.Reads(wirekind.Gateway, account) }
+func (c *Control) isGateway(account string) bool { return c.log.Reads(resourcekind.Gateway, account) }
 
 // residents are the accounts whose connections keep their places when there are too many: those that the mesh cannot do without.
 func (c *Control) residents() map[string]bool {

@@ -36,8 +36,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/auth"
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -208,7 +208,7 @@ func (p *program) proxy() *proxy {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+	for _, typeURL := range []string{resourcekind.Address, resourcekind.Authorization} {
 		if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: &core.Node{Id: "ztunnel~10.243.0.11~ztunnel-n1.istio-system~istio-system.svc.cluster.local"}}); err != nil {
 			p.t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func (x *proxy) take(r *discovery.DeltaDiscoveryResponse) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, res := range r.Resources {
-		if r.TypeUrl == wirekind.Authorization {
+		if r.TypeUrl == resourcekind.Authorization {
 			x.policies[res.Name] = true
 			continue
 		}

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"lateen.dev/lateen/internal/gen/auth"
+	"lateen.dev/lateen/internal/resourcekind"
 	rpcmetrics "lateen.dev/lateen/internal/status"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestTheOldestConnectionOfAnAddressThatHasTooManyIsClosed(t *testing.T) {
@@ -91,7 +91,7 @@ func TestAConnectionOnWhichNobodyCallsEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address}); err != nil {
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {
@@ -117,7 +117,7 @@ func TestAConnectionOnWhichNobodyCallsEnds(t *testing.T) {
 	if known != 1 {
 		t.Errorf("%d connections are a node proxy's, want 1", known)
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Authorization}); err != nil {
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Authorization}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {

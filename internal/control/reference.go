@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lateen.dev/lateen/internal/ca"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/status"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // Reference is the registry of a control plane in which each metric has a series, for the page that lists them all.
@@ -22,8 +22,8 @@ func Reference() *prometheus.Registry {
 	m.StatusWritten("AuthorizationPolicy", "written")
 	// A metric with labels shows only once it has a series.
 	m.Connected(0)
-	m.Sent(wirekind.Address, 0, 0)
-	m.Settled(wirekind.Address, time.Second, true)
+	m.Sent(resourcekind.Address, 0, 0)
+	m.Settled(resourcekind.Address, time.Second, true)
 	m.Refused("unauthenticated")
 	m.Event("pods")
 	m.Following("pods", true)

@@ -8,9 +8,9 @@ import (
 	"lateen.dev/lateen/internal/analyse"
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // analyser returns a function that analyses objects with the options of this control plane.
@@ -31,7 +31,7 @@ func rehearsal(mesh translate.Mesh, store *model.Store) func([]model.Change) []m
 		one.Lock()
 		defer one.Unlock()
 		copied := model.NewStore()
-		discard := compile.New(mesh, copied, resourcelog.New(time.Now, wirekind.Mesh), compile.NewAssignments(), slog.New(slog.DiscardHandler), nil)
+		discard := compile.New(mesh, copied, resourcelog.New(time.Now, resourcekind.Mesh), compile.NewAssignments(), slog.New(slog.DiscardHandler), nil)
 		var all []model.Change
 		for _, e := range store.Entries() {
 			all = append(all, model.Change{Key: e.Object.Key, Object: e.Object})

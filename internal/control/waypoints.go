@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/compile"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -73,9 +73,9 @@ func gatewayProxies(clients []xds.ClientState) (out []compile.GatewayProxy) {
 		for _, t := range c.Types {
 			p.Through = min(p.Through, t.AckedGeneration)
 			switch t.Type {
-			case wirekind.Gateway:
+			case resourcekind.Gateway:
 				p.Gateway = t.Only
-			case wirekind.Binding:
+			case resourcekind.Binding:
 				bound = true
 				for _, nack := range t.Refused {
 					for _, name := range nack.Names {

@@ -64,7 +64,7 @@ var logFields = []struct{ Name, Meaning string }{
 	{"step", "the step of capture or release, as `lateen_agent_capture_errors_total` counts it"},
 	{"state", "what the engine was to be told about the pod"},
 	{"connection", "the node proxy's connection, by number"},
-	{"keeper", "the node proxy's connection to the listener store, by number"},
+	{"listener_store", "the node proxy's connection to the listener store, by number"},
 	{"source", "the document of configuration in place of a control plane"},
 	{"kind", "the type of resources, in the node proxy"},
 	{"type", "the type of resources, in the control plane"},

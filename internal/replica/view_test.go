@@ -23,8 +23,8 @@ import (
 	wire "lateen.dev/lateen/internal/gen/replica"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -48,7 +48,7 @@ type instance struct {
 
 func start(t *testing.T, name string) *instance {
 	t.Helper()
-	r := &instance{t: t, name: name, store: model.NewStore(), log: resourcelog.New(time.Now, wirekind.Mesh),
+	r := &instance{t: t, name: name, store: model.NewStore(), log: resourcelog.New(time.Now, resourcekind.Mesh),
 		clients: map[string]*xds.ClientState{}, refusals: map[model.Key]model.Condition{}}
 	r.local = NewLocal(Sources{Store: r.store, Log: r.log, Clients: r.list, Refusals: func([]xds.ClientState) map[model.Key]model.Condition {
 		r.mu.Lock()
@@ -103,7 +103,7 @@ func (r *instance) acknowledge(node string, generation uint64) {
 		since = r.clients[name].Connected
 	}
 	r.clients[name] = &xds.ClientState{Client: xds.Client{Node: node, Workload: name}, Connected: since,
-		Types: []xds.State{{Type: wirekind.Address, AckedGeneration: generation}, {Type: wirekind.Authorization, AckedGeneration: generation}}}
+		Types: []xds.State{{Type: resourcekind.Address, AckedGeneration: generation}, {Type: resourcekind.Authorization, AckedGeneration: generation}}}
 	r.mu.Unlock()
 	if fresh {
 		r.local.Connected()

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -26,7 +26,7 @@ func get(h http.Handler, path string) (int, string) {
 }
 
 func newSources() Sources {
-	return Sources{Store: model.NewStore(), Log: resourcelog.New(time.Now, wirekind.Mesh), Version: "v1",
+	return Sources{Store: model.NewStore(), Log: resourcelog.New(time.Now, resourcekind.Mesh), Version: "v1",
 		Problems: func() []files.Problem { return nil }, Clients: func() []xds.ClientState { return nil },
 		Ready: func() error { return nil }, Metrics: NewMetrics("v1", func() time.Time { return time.Unix(2000000000, 0) })}
 }
@@ -52,7 +52,7 @@ func TestPagesOfAnEmptyMeshAreEmptyLists(t *testing.T) {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
 	}
-	if code, body := get(h, "/debug/resources?type=Cluster"); code != http.StatusNotFound || !strings.Contains(body, wirekind.Address) {
+	if code, body := get(h, "/debug/resources?type=Cluster"); code != http.StatusNotFound || !strings.Contains(body, resourcekind.Address) {
 		t.Errorf("an unknown type: %d %q", code, body)
 	}
 	if code, _ := get(h, "/nothing"); code != http.StatusNotFound {
@@ -173,7 +173,7 @@ func put(s Sources, key model.Key, json string, made *resourcelog.Resource, done
 	}
 	var changes []resourcelog.Change
 	if made != nil {
-		changes = append(changes, resourcelog.Change{Type: wirekind.Authorization, Name: made.Name, Resource: made})
+		changes = append(changes, resourcelog.Change{Type: resourcekind.Authorization, Name: made.Name, Resource: made})
 	}
 	s.Log.Append(generation, changes)
 }
@@ -184,9 +184,9 @@ func TestMetricsCountWhatTheyAreToldOf(t *testing.T) {
 	m.RegisterState(func() float64 { return 7 }, func() float64 { return 3 }, func() float64 { return 2 }, func(string) float64 { return 5 })
 	m.Connected(2)
 	m.Connected(-1)
-	m.Sent(wirekind.Address, 100, 4)
-	m.Settled(wirekind.Address, 20*time.Millisecond, false)
-	m.Settled(wirekind.Authorization, 0, true)
+	m.Sent(resourcekind.Address, 100, 4)
+	m.Settled(resourcekind.Address, 20*time.Millisecond, false)
+	m.Settled(resourcekind.Authorization, 0, true)
 	m.Issued()
 	m.Refused("unauthenticated")
 	m.Refused("not_on_node")

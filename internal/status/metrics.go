@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // Metrics are the control plane's counters. Names that istiod has keep its names and meaning, so that dashboards go on working.
@@ -78,7 +78,7 @@ func NewMetrics(version string, rootExpiry func() time.Time) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.connected = m.connected.MustCurryWith(prometheus.Labels{"version": version})
 	m.connected.WithLabelValues().Set(0)
-	for _, k := range wirekind.Mesh.All() {
+	for _, k := range resourcekind.Mesh.All() {
 		m.pushes.WithLabelValues(k.Label)
 		m.rejects.WithLabelValues(k.Label)
 	}
@@ -92,7 +92,7 @@ func (m *Metrics) RegisterState(generation func() float64, objects func() float6
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_objects", Help: "Objects that are live."}, objects),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_problems", Help: "Things that are wrong with the configuration now, and objects for the mesh that have no effect."}, problems),
 	)
-	for _, k := range wirekind.Mesh.All() {
+	for _, k := range resourcekind.Mesh.All() {
 		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_resources",
 			Help: "Resources that are live, by type.", ConstLabels: prometheus.Labels{"type": k.Label}}, func() float64 { return live(k.TypeURL) }))
 	}
@@ -142,7 +142,7 @@ func (m *Metrics) Connected(delta int) { m.connected.WithLabelValues().Add(float
 
 // Sent counts a response.
 func (m *Metrics) Sent(typeURL string, bytes, resources int) {
-	t := wirekind.Mesh.Label(typeURL)
+	t := resourcekind.Mesh.Label(typeURL)
 	m.pushes.WithLabelValues(t).Inc()
 	m.pushBytes.WithLabelValues(t).Add(float64(bytes))
 	m.resources.WithLabelValues(t).Add(float64(resources))
@@ -150,7 +150,7 @@ func (m *Metrics) Sent(typeURL string, bytes, resources int) {
 
 // Settled counts a proxy's answer; delay is 0 if no change was waiting for it.
 func (m *Metrics) Settled(typeURL string, delay time.Duration, refused bool) {
-	t := wirekind.Mesh.Label(typeURL)
+	t := resourcekind.Mesh.Label(typeURL)
 	m.answers.WithLabelValues(t).Inc()
 	if refused {
 		m.rejects.WithLabelValues(t).Inc()

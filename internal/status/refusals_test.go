@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
 func refusing(node string, nacks ...xds.Nack) xds.ClientState {
-	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: wirekind.Authorization, Refused: nacks}}}
+	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: resourcekind.Authorization, Refused: nacks}}}
 }
 
 func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {

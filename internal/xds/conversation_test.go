@@ -10,8 +10,8 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestRandomConversationsEndInAgreement(t *testing.T) {
@@ -42,10 +42,10 @@ func FuzzConversation(f *testing.F) {
 // FuzzRequest sends requests of any bytes: no panic, and whatever is answered decodes.
 func FuzzRequest(f *testing.F) {
 	for _, r := range []*discovery.DeltaDiscoveryRequest{
-		{TypeUrl: wirekind.Address},
-		{TypeUrl: wirekind.Authorization, ResponseNonce: "e.1.1"},
-		{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
-		{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
+		{TypeUrl: resourcekind.Address},
+		{TypeUrl: resourcekind.Authorization, ResponseNonce: "e.1.1"},
+		{TypeUrl: resourcekind.Address, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
+		{TypeUrl: resourcekind.Address, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
 	} {
 		data, err := proto.Marshal(r)
 		if err != nil {
@@ -80,7 +80,7 @@ func FuzzRequest(f *testing.F) {
 				}
 			}
 			s.States()
-			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(wirekind.Address, "pod"))
+			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(resourcekind.Address, "pod"))
 		}
 	})
 }
@@ -106,16 +106,16 @@ func converse(t testing.TB, tape []byte) {
 	some := w.connect(limits())
 	subscribed := map[string]bool{}
 	follow := func() {
-		all.follow(wirekind.Address)
-		all.follow(wirekind.Authorization)
+		all.follow(resourcekind.Address)
+		all.follow(resourcekind.Authorization)
 	}
 	ask := func() {
-		some.follow(wirekind.Authorization)
+		some.follow(resourcekind.Authorization)
 		versions := map[string]string{}
-		for n, r := range some.state[wirekind.Address] {
+		for n, r := range some.state[resourcekind.Address] {
 			versions[n] = r.Version
 		}
-		req := &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, InitialResourceVersions: versions,
+		req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, InitialResourceVersions: versions,
 			ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}}
 		for n := range subscribed {
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, n)
@@ -135,7 +135,7 @@ func converse(t testing.TB, tape []byte) {
 				p := fmt.Sprintf("policy-%d", read()%5)
 				if policies[p] && read()%2 == 0 {
 					delete(policies, p)
-					changes = append(changes, gone(wirekind.Authorization, p))
+					changes = append(changes, gone(resourcekind.Authorization, p))
 					for pod, named := range pods {
 						if slices.Contains(named, p) {
 							pods[pod] = slices.DeleteFunc(slices.Clone(named), func(n string) bool { return n == p })
@@ -152,7 +152,7 @@ func converse(t testing.TB, tape []byte) {
 			pod := fmt.Sprintf("pod-%d", read()%8)
 			if _, ok := pods[pod]; ok && read()%3 == 0 {
 				delete(pods, pod)
-				w.apply(gone(wirekind.Address, pod))
+				w.apply(gone(resourcekind.Address, pod))
 				break
 			}
 			pods[pod] = nil
@@ -166,17 +166,17 @@ func converse(t testing.TB, tape []byte) {
 			if read()%2 == 0 {
 				w.apply(w.service("svc", "10.96.0.1", serial))
 			} else {
-				w.apply(gone(wirekind.Address, "svc"))
+				w.apply(gone(resourcekind.Address, "svc"))
 			}
 		case 7:
 			all.receive()
 			some.receive()
 		case 8:
-			all.answer(wirekind.Address, "")
-			some.answer(wirekind.Authorization, "")
+			all.answer(resourcekind.Address, "")
+			some.answer(resourcekind.Authorization, "")
 		case 9:
-			all.answer(wirekind.Authorization, "")
-			some.answer(wirekind.Address, "refused")
+			all.answer(resourcekind.Authorization, "")
+			some.answer(resourcekind.Address, "refused")
 		case 10:
 			if read()%2 == 0 {
 				all.reconnect(limits())
@@ -187,7 +187,7 @@ func converse(t testing.TB, tape []byte) {
 			}
 		case 11:
 			name := []string{"/10.0.0.1", "pod-2", "/10.96.0.1", "svc", "pod-3", "nothing"}[read()%6]
-			req := &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address}
+			req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address}
 			if subscribed[name] {
 				delete(subscribed, name)
 				req.ResourceNamesUnsubscribe = []string{name}
@@ -208,14 +208,14 @@ func converse(t testing.TB, tape []byte) {
 	all.checkEqual()
 	some.settle()
 	for name := range subscribed {
-		for _, r := range w.log.Lookup(wirekind.Address, name) {
-			if got := some.state[wirekind.Address][r.Name]; got == nil || got.Version != r.Version {
+		for _, r := range w.log.Lookup(resourcekind.Address, name) {
+			if got := some.state[resourcekind.Address][r.Name]; got == nil || got.Version != r.Version {
 				t.Errorf("on demand: client has %v of %s, asked for as %s; want %s", got.GetVersion(), r.Name, name, r.Version)
 			}
 		}
 	}
-	for name, r := range some.state[wirekind.Address] {
-		if live := w.log.Get(wirekind.Address, name); live == nil || live.Version != r.Version {
+	for name, r := range some.state[resourcekind.Address] {
+		if live := w.log.Get(resourcekind.Address, name); live == nil || live.Version != r.Version {
 			t.Errorf("on demand: client kept a stale %s", name)
 		}
 	}
@@ -225,13 +225,13 @@ func converse(t testing.TB, tape []byte) {
 func (c *client) dropUncovered(subscribed map[string]bool) {
 	covered := map[string]bool{}
 	for n := range subscribed {
-		for _, r := range c.w.log.Lookup(wirekind.Address, n) {
+		for _, r := range c.w.log.Lookup(resourcekind.Address, n) {
 			covered[r.Name] = true
 		}
 	}
-	for n := range c.state[wirekind.Address] {
+	for n := range c.state[resourcekind.Address] {
 		if !covered[n] {
-			delete(c.state[wirekind.Address], n)
+			delete(c.state[resourcekind.Address], n)
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"lateen.dev/lateen/internal/gen/l7"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // l7Kinds are the kinds that a waypoint asks for by its Gateway's name.
-var l7Kinds = []string{wirekind.RequestAuthorization, wirekind.RequestAuthentication, wirekind.Gateway, wirekind.Binding}
+var l7Kinds = []string{resourcekind.RequestAuthorization, resourcekind.RequestAuthentication, resourcekind.Gateway, resourcekind.Binding}
 
 func parentsOf(gateways ...string) (parents []*l7.Parent) {
 	for _, g := range gateways {
@@ -29,11 +29,11 @@ func (w *world) encoded(typeURL, name string, gateways ...string) resourcelog.Ch
 	var r *resourcelog.Resource
 	var err error
 	switch typeURL {
-	case wirekind.RequestAuthorization:
+	case resourcekind.RequestAuthorization:
 		r, err = kind.Encode(name, nil, nil, &l7.Authorization{Parents: parentsOf(gateways...)})
-	case wirekind.RequestAuthentication:
+	case resourcekind.RequestAuthentication:
 		r, err = kind.Encode(name, nil, nil, &l7.Authentication{Parents: parentsOf(gateways...)})
-	case wirekind.Gateway:
+	case resourcekind.Gateway:
 		r, err = kind.Encode(name, nil, nil, &l7.Gateway{Identity: gateways[0] + "-account"})
 	default:
 		r, err = kind.Encode(name, nil, nil, &l7.Binding{Parents: parentsOf(gateways...)})
@@ -55,8 +55,8 @@ func (w *world) waypoint(identity string, role resourcelog.Role, names ...string
 			w.t.Fatal(err)
 		}
 	}
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	return c
 }
 
@@ -85,11 +85,11 @@ func (c *client) has() (names []string) {
 
 func twoGateways(t *testing.T) *world {
 	w := newWorld(t)
-	w.apply(w.encoded(wirekind.Gateway, "shop/wp", "shop/wp"), w.encoded(wirekind.Gateway, "bank/wp", "bank/wp"),
-		w.encoded(wirekind.RequestAuthorization, "shop/p", "shop/wp"), w.encoded(wirekind.RequestAuthorization, "bank/p", "bank/wp"),
-		w.encoded(wirekind.RequestAuthorization, "istio-system/p", "shop/wp", "bank/wp"),
-		w.encoded(wirekind.RequestAuthentication, "bank/jwt", "bank/wp"),
-		w.encoded(wirekind.Binding, "shop/web.shop", "shop/wp"), w.encoded(wirekind.Binding, "bank/vault.bank", "bank/wp"))
+	w.apply(w.encoded(resourcekind.Gateway, "shop/wp", "shop/wp"), w.encoded(resourcekind.Gateway, "bank/wp", "bank/wp"),
+		w.encoded(resourcekind.RequestAuthorization, "shop/p", "shop/wp"), w.encoded(resourcekind.RequestAuthorization, "bank/p", "bank/wp"),
+		w.encoded(resourcekind.RequestAuthorization, "istio-system/p", "shop/wp", "bank/wp"),
+		w.encoded(resourcekind.RequestAuthentication, "bank/jwt", "bank/wp"),
+		w.encoded(resourcekind.Binding, "shop/web.shop", "shop/wp"), w.encoded(resourcekind.Binding, "bank/vault.bank", "bank/wp"))
 	return w
 }
 
@@ -104,8 +104,8 @@ func TestAWaypointHasTheResourcesOfItsOwnGateway(t *testing.T) {
 		t.Errorf("it has %v, want %v", got, ofShop)
 	}
 	// What comes to be for the Gateway later arrives, and what is no longer for it goes.
-	w.apply(w.encoded(wirekind.RequestAuthorization, "bank/p", "shop/wp"), w.encoded(wirekind.RequestAuthorization, "shop/p", "bank/wp"), w.encoded(wirekind.Binding, "shop/db.shop", "shop/wp"),
-		gone(wirekind.Binding, "shop/web.shop"))
+	w.apply(w.encoded(resourcekind.RequestAuthorization, "bank/p", "shop/wp"), w.encoded(resourcekind.RequestAuthorization, "shop/p", "bank/wp"), w.encoded(resourcekind.Binding, "shop/db.shop", "shop/wp"),
+		gone(resourcekind.Binding, "shop/web.shop"))
 	c.rest()
 	want := []string{"l7_authorization bank/p", "l7_authorization istio-system/p", "l7_gateway shop/wp", "l7_binding shop/db.shop"}
 	if got := c.has(); !slices.Equal(got, want) {
@@ -143,7 +143,7 @@ func TestWhoAsksForAnotherGatewaysResourcesGetsNone(t *testing.T) {
 // A policy is there before the service that it is for, and goes after it.
 func TestAWaypointHasAPolicyForAsLongAsItsService(t *testing.T) {
 	w := newWorld(t)
-	w.apply(w.encoded(wirekind.Gateway, "shop/wp", "shop/wp"), w.encoded(wirekind.Binding, "shop/web.shop", "shop/wp"), w.encoded(wirekind.RequestAuthorization, "shop/p", "shop/wp"))
+	w.apply(w.encoded(resourcekind.Gateway, "shop/wp", "shop/wp"), w.encoded(resourcekind.Binding, "shop/web.shop", "shop/wp"), w.encoded(resourcekind.RequestAuthorization, "shop/p", "shop/wp"))
 	c := w.waypoint("shop/wp-account", resourcelog.RoleWaypoint, "shop/wp")
 	defer c.session.Close()
 	without := func(step string) {
@@ -155,13 +155,13 @@ func TestAWaypointHasAPolicyForAsLongAsItsService(t *testing.T) {
 			if r == nil {
 				return
 			}
-			if len(c.state[wirekind.Binding]) > 0 && len(c.state[wirekind.RequestAuthorization]) == 0 {
+			if len(c.state[resourcekind.Binding]) > 0 && len(c.state[resourcekind.RequestAuthorization]) == 0 {
 				t.Fatalf("%s: it has the Binding, and not the policy", step)
 			}
 		}
 	}
 	without("at first")
-	w.apply(gone(wirekind.RequestAuthorization, "shop/p"), gone(wirekind.Binding, "shop/web.shop"))
+	w.apply(gone(resourcekind.RequestAuthorization, "shop/p"), gone(resourcekind.Binding, "shop/web.shop"))
 	without("as both go")
 	if got := c.has(); !slices.Equal(got, []string{"l7_gateway shop/wp"}) {
 		t.Errorf("it has %v", got)
@@ -175,8 +175,8 @@ func TestANodeProxyDoesNotWaitForKindsOfWaypoints(t *testing.T) {
 	defer c.session.Close()
 	c.session.Caller.Role = resourcelog.RoleNode
 	w.apply(w.service("s", "10.0.0.1", 1))
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	if wait := c.session.Wait(w.now); wait != 0 {
 		t.Errorf("the session waits %s", wait)
 	}
@@ -194,7 +194,7 @@ func TestAPolicyThatDepartedHoldsUpNothingElse(t *testing.T) {
 	for _, typeURL := range l7Kinds {
 		c.state[typeURL] = map[string]*discovery.Resource{}
 		request := &discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: []string{"shop/wp"}}
-		if typeURL == wirekind.RequestAuthorization {
+		if typeURL == resourcekind.RequestAuthorization {
 			request.InitialResourceVersions = map[string]string{"shop/left": "v"}
 			c.state[typeURL]["shop/left"] = nil
 		}
@@ -202,8 +202,8 @@ func TestAPolicyThatDepartedHoldsUpNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.rest()
 	if got := c.has(); !slices.Equal(got, ofShop) {
 		t.Errorf("it has %v, want %v", got, ofShop)

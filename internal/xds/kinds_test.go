@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // ticketType is a kind that no part of the mesh knows. A ticket's aliases are the identities that may have it.
@@ -31,7 +31,7 @@ func ticketKind(order int, removedAfter ...string) resourcelog.Kind {
 // withTickets is the mesh's registry with one more kind.
 func withTickets(ticket resourcelog.Kind) *resourcelog.Kinds {
 	kinds := []resourcelog.Kind{ticket}
-	for _, k := range wirekind.Mesh.All() {
+	for _, k := range resourcekind.Mesh.All() {
 		kinds = append(kinds, *k)
 	}
 	return resourcelog.NewKinds(kinds...)
@@ -66,8 +66,8 @@ func TestAMadeUpKindTravelsInItsOrderToItsAudience(t *testing.T) {
 		kind  resourcelog.Kind
 		order []string
 	}{
-		"before Addresses": {ticketKind(150, wirekind.Address), []string{wirekind.Authorization, ticketType, wirekind.Address}},
-		"after Addresses":  {ticketKind(300), []string{wirekind.Authorization, wirekind.Address, ticketType}},
+		"before Addresses": {ticketKind(150, resourcekind.Address), []string{resourcekind.Authorization, ticketType, resourcekind.Address}},
+		"after Addresses":  {ticketKind(300), []string{resourcekind.Authorization, resourcekind.Address, ticketType}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -99,17 +99,17 @@ func TestAMadeUpKindTravelsInItsOrderToItsAudience(t *testing.T) {
 				next(typeURL, nil, nil)
 			}
 			f.apply(f.service("s", "10.0.0.1", 1), f.policy("p", 1), f.ticket("own", 1, "shop/web"), f.ticket("foreign", 1, "shop/db"))
-			names := map[string][]string{wirekind.Address: {"s"}, wirekind.Authorization: {"p"}, ticketType: {"own"}}
+			names := map[string][]string{resourcekind.Address: {"s"}, resourcekind.Authorization: {"p"}, ticketType: {"own"}}
 			for _, typeURL := range c.order {
 				next(typeURL, names[typeURL], nil)
 			}
 			// A change of a withheld resource is not heard of: the next response is about the Address.
 			f.apply(f.ticket("foreign", 2, "shop/db"))
 			f.apply(f.service("s", "10.0.0.1", 2))
-			next(wirekind.Address, []string{"s"}, nil)
+			next(resourcekind.Address, []string{"s"}, nil)
 			// A removal goes after the acknowledgement of what may name the resource, and the withheld one is not named.
 			f.apply(f.service("s", "10.0.0.1", 3), gone(ticketType, "own"), gone(ticketType, "foreign"))
-			next(wirekind.Address, []string{"s"}, nil)
+			next(resourcekind.Address, []string{"s"}, nil)
 			next(ticketType, nil, []string{"own"})
 		})
 	}
@@ -121,8 +121,8 @@ func TestAClientThatDoesNotAskForAKindWaitsForNone(t *testing.T) {
 	c := w.connect(DefaultLimits)
 	defer c.session.Close()
 	w.apply(w.service("s", "10.0.0.1", 1), w.ticket("own", 1, "shop/web"))
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	if wait := c.session.Wait(w.now); wait != 0 {
 		t.Errorf("the session waits %s", wait)
 	}

@@ -7,7 +7,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 func TestNonceReadsBackWhatItWrote(t *testing.T) {
@@ -51,15 +51,15 @@ func TestMarksEveryResponseButTheLastOfALargeFirstAnswer(t *testing.T) {
 	limits := DefaultLimits
 	limits.ResponseBytes = 200
 	c := w.connect(limits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	var addresses []Nonce
 	for _, r := range c.settle() {
 		n, err := ParseNonce(r.Nonce)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.TypeUrl == wirekind.Address {
+		if r.TypeUrl == resourcekind.Address {
 			addresses = append(addresses, n)
 		} else if n.More {
 			t.Errorf("policies: %s promises more, and there are none", r.Nonce)
@@ -84,30 +84,30 @@ func TestSaysSoWhenWhatItPromisedIsNoLongerToBeSaid(t *testing.T) {
 	w.apply(w.pod("a", "10.0.0.1", 1, nil))
 	w.apply(w.pod("b", "10.0.0.2", 1, nil))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
 	w.apply(w.pod("a", "10.0.0.1", 2, nil))
 	w.apply(w.pod("b", "10.0.0.2", 2, nil))
 	limits := DefaultLimits
 	limits.ResponseBytes = 1
 	c.reconnect(limits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	var first *discovery.DeltaDiscoveryResponse
-	for first == nil || first.TypeUrl != wirekind.Address {
+	for first == nil || first.TypeUrl != resourcekind.Address {
 		if first = c.receive(); first == nil {
 			t.Fatal("no answer")
 		}
-		if first.TypeUrl == wirekind.Authorization {
-			c.answer(wirekind.Authorization, "")
+		if first.TypeUrl == resourcekind.Authorization {
+			c.answer(resourcekind.Authorization, "")
 		}
 	}
 	if names := resourceNames(first); len(names) != 1 || names[0] != "a" || !strings.HasSuffix(first.Nonce, moreMark) {
 		t.Fatalf("got %v with nonce %s, want one of two with the mark", names, first.Nonce)
 	}
 	w.apply(w.pod("b", "10.0.0.2", 1, nil)) // what the client has
-	c.answer(wirekind.Address, "")
+	c.answer(resourcekind.Address, "")
 	if r := c.receive(); r == nil || len(r.Resources) != 0 || strings.HasSuffix(r.Nonce, moreMark) {
 		t.Fatalf("got %v, want an answer without content or mark", r)
 	}
@@ -117,7 +117,7 @@ func TestSaysSoWhenWhatItPromisedIsNoLongerToBeSaid(t *testing.T) {
 func TestTheNonceEndsItsResponse(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1))
-	r := Response{Type: wirekind.Address, Nonce: Nonce{Epoch: "e", Generation: 1, Chunk: 7}, Resources: w.log.Live(wirekind.Address), Removed: []string{"c"}}
+	r := Response{Type: resourcekind.Address, Nonce: Nonce{Epoch: "e", Generation: 1, Chunk: 7}, Resources: w.log.Live(resourcekind.Address), Removed: []string{"c"}}
 	if frame := string(r.Frame().Materialize()); !strings.HasSuffix(frame, r.Nonce.String()) {
 		t.Errorf("%q does not end in its nonce", frame)
 	}

@@ -14,9 +14,9 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 const (
@@ -128,7 +128,7 @@ func (m *policyModel) judge() verdicts {
 	var out verdicts
 	for i := range modelPolicies {
 		namespace, name := modelPolicy(i)
-		for wire, r := range m.state[wirekind.Authorization] {
+		for wire, r := range m.state[resourcekind.Authorization] {
 			if own, _, _ := strings.Cut(wire, "~"); own != namespace+"/"+name {
 				continue
 			}
@@ -148,7 +148,7 @@ func (m *policyModel) judgeOne(out *verdicts, i int, r *discovery.Resource) {
 	source := policy.Rules[0].Clauses[0].Matches[0].Namespaces[0].GetExact()
 	for p := range modelPods {
 		covered := policy.Scope == security.Scope_GLOBAL || policy.Scope == security.Scope_NAMESPACE && policy.Namespace == modelNamespace(p)
-		if w := m.state[wirekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; w != nil && !covered {
+		if w := m.state[resourcekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; w != nil && !covered {
 			address := &workload.Address{}
 			if err := w.Resource.UnmarshalTo(address); err != nil {
 				m.w.t.Fatal(err)
@@ -212,7 +212,7 @@ func (m *policyModel) take() bool {
 
 func (m *policyModel) follow() {
 	m.w.t.Helper()
-	types := []string{wirekind.Authorization, wirekind.Address}
+	types := []string{resourcekind.Authorization, resourcekind.Address}
 	m.rng.Shuffle(2, func(i, j int) { types[i], types[j] = types[j], types[i] })
 	for _, typeURL := range types {
 		m.client.follow(typeURL)
@@ -223,8 +223,8 @@ func (m *policyModel) follow() {
 func (m *policyModel) rest() {
 	m.w.t.Helper()
 	for more := true; more; {
-		m.answer(wirekind.Authorization, "")
-		m.answer(wirekind.Address, "")
+		m.answer(resourcekind.Authorization, "")
+		m.answer(resourcekind.Address, "")
 		more = m.take()
 	}
 	m.checkEqual()
@@ -249,10 +249,10 @@ func TestNoEditOfAPolicyLetsInWhatBothVersionsForbid(t *testing.T) {
 				m.edit()
 			case 2:
 				m.said = append(m.said, "policies are answered")
-				m.answer(wirekind.Authorization, "")
+				m.answer(resourcekind.Authorization, "")
 			case 3:
 				m.said = append(m.said, "addresses are answered")
-				m.answer(wirekind.Address, "")
+				m.answer(resourcekind.Address, "")
 			case 4, 5, 6:
 				m.take()
 			case 7:
@@ -281,8 +281,8 @@ func TestNarrowsAPolicyAfterThoseThatNameIt(t *testing.T) {
 	broad.Resource.Broad = true
 	w.apply(w.pod("web", "10.0.0.1", 1, nil), broad)
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
 	w.apply(w.pod("web", "10.0.0.1", 1, []string{"p"}), w.policy("p", 2))
 	var order []*discovery.DeltaDiscoveryResponse
@@ -295,12 +295,12 @@ func TestNarrowsAPolicyAfterThoseThatNameIt(t *testing.T) {
 		order = append(order, r)
 		c.answer(r.TypeUrl, "")
 	}
-	if len(order) != 2 || order[0].TypeUrl != wirekind.Address || order[1].TypeUrl != wirekind.Authorization {
+	if len(order) != 2 || order[0].TypeUrl != resourcekind.Address || order[1].TypeUrl != resourcekind.Authorization {
 		t.Fatalf("got %v, want the workload that names the policy, then the policy", order)
 	}
 	// Back again, the policy comes first: those that name it lose nothing by that.
 	w.apply(w.pod("web", "10.0.0.1", 1, nil), broad)
-	if r := c.receive(); r.GetTypeUrl() != wirekind.Authorization || c.receive() != nil {
+	if r := c.receive(); r.GetTypeUrl() != resourcekind.Authorization || c.receive() != nil {
 		t.Fatalf("got %v, want the broad policy alone", r)
 	}
 }

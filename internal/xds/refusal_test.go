@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestBlamed(t *testing.T) {
@@ -164,11 +164,11 @@ func TestWhatAComplaintMayMeanIsNotTaken(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1), w.service("c", "10.0.0.3", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	c.receive()
-	c.answer(wirekind.Address, "resource a: hostname is empty; and 1 more")
+	c.answer(resourcekind.Address, "resource a: hostname is empty; and 1 more")
 	got := c.session.States()[1].Refused
 	if len(got) != 1 || !slices.Equal(got[0].Names, []string{"a"}) || !slices.Equal(got[0].Unnamed, []string{"b", "c"}) || got[0].Others != 2 {
 		t.Fatalf("refused are %+v", got)
@@ -197,9 +197,9 @@ func TestAClientsWordsAreOnePlainLine(t *testing.T) {
 			t.Errorf("the complaint %q becomes %q, want %q", said, got, want)
 		}
 	}
-	s := NewSession(resourcelog.New(time.Now, wirekind.Mesh), "e", DefaultLimits)
+	s := NewSession(resourcelog.New(time.Now, resourcekind.Mesh), "e", DefaultLimits)
 	defer s.Close()
-	if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, Node: &core.Node{Id: "a\x1b[0mb", UserAgentName: "c\nd"}}, time.Now()); err != nil {
+	if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, Node: &core.Node{Id: "a\x1b[0mb", UserAgentName: "c\nd"}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.Node(); n.GetId() != "a [0mb" || n.GetUserAgentName() != "c d" {
@@ -228,22 +228,22 @@ func FuzzComplaint(f *testing.F) {
 
 // A refusal is of one version: it holds until the mesh has another one or none, or the client takes what it was given.
 func TestARefusalEndsWithTheVersionThatItIsOf(t *testing.T) {
-	l := resourcelog.New(time.Now, wirekind.Mesh)
+	l := resourcelog.New(time.Now, resourcekind.Mesh)
 	generation := uint64(0)
 	put := func(name, content string) {
 		t.Helper()
-		r, err := resourcelog.Encode(wirekind.Authorization, name, nil, nil, &security.Authorization{Name: content})
+		r, err := resourcelog.Encode(resourcekind.Authorization, name, nil, nil, &security.Authorization{Name: content})
 		if err != nil {
 			t.Fatal(err)
 		}
 		generation++
-		l.Append(generation, []resourcelog.Change{{Type: wirekind.Authorization, Name: name, Resource: r}})
+		l.Append(generation, []resourcelog.Change{{Type: resourcekind.Authorization, Name: name, Resource: r}})
 	}
 	s := NewSession(l, "e", DefaultLimits)
 	defer s.Close()
 	handle := func(r *discovery.DeltaDiscoveryRequest) {
 		t.Helper()
-		r.TypeUrl = wirekind.Authorization
+		r.TypeUrl = resourcekind.Authorization
 		if err := s.Handle(r, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestARefusalEndsWithTheVersionThatItIsOf(t *testing.T) {
 	put("shop/a", "4")
 	answer("shop/a: no")
 	generation++
-	l.Append(generation, []resourcelog.Change{{Type: wirekind.Authorization, Name: "shop/a"}})
+	l.Append(generation, []resourcelog.Change{{Type: resourcekind.Authorization, Name: "shop/a"}})
 	if got := refused(); len(got) != 0 {
 		t.Errorf("what the mesh no longer has is refused: %v", got)
 	}

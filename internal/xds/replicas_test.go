@@ -13,10 +13,10 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // edition is what one policy was in one generation: whom it speaks of, and for which pods.
@@ -56,15 +56,15 @@ func newReplicated(t *testing.T, seed uint64) *replicated {
 	r.history = make([][modelPolicies]edition, 1)
 	w.log = r.replicas[0].log
 	r.client = w.connect(DefaultLimits)
-	r.client.follow(wirekind.Authorization)
-	r.client.follow(wirekind.Address)
+	r.client.follow(resourcekind.Authorization)
+	r.client.follow(resourcekind.Address)
 	return r
 }
 
 // start adds a replica that reads everything there is, at once.
 func (r *replicated) start() {
 	mesh := translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
-	one := &oneOfSeveral{log: resourcelog.New(func() time.Time { return r.w.now }, wirekind.Mesh)}
+	one := &oneOfSeveral{log: resourcelog.New(func() time.Time { return r.w.now }, resourcekind.Mesh)}
 	one.compiler = compile.New(mesh, model.NewStore(), one.log, compile.ShareAssignments(nil, 1<<20), slog.New(slog.DiscardHandler), nil)
 	var all []model.Change
 	for key, o := range r.objects {
@@ -85,7 +85,7 @@ func (r *replicated) move() {
 	limits := DefaultLimits
 	limits.ResponseBytes = []int{1, 300, 2 << 20}[r.rng.IntN(3)]
 	r.reconnect(limits)
-	types := []string{wirekind.Authorization, wirekind.Address}
+	types := []string{resourcekind.Authorization, resourcekind.Address}
 	r.rng.Shuffle(2, func(i, j int) { types[i], types[j] = types[j], types[i] })
 	for _, t := range types {
 		r.follow(t)
@@ -147,7 +147,7 @@ func (r *replicated) edit() {
 // check holds the promise: no policy speaks for a pod in words that it never had for it, whichever replica told them.
 func (r *replicated) check() {
 	r.w.t.Helper()
-	for wire, resource := range r.state[wirekind.Authorization] {
+	for wire, resource := range r.state[resourcekind.Authorization] {
 		policy := &security.Authorization{}
 		if err := resource.Resource.UnmarshalTo(policy); err != nil {
 			r.w.t.Fatal(err)
@@ -173,7 +173,7 @@ func (r *replicated) covers(policy *security.Authorization, wire string, pod int
 	case policy.Scope == security.Scope_GLOBAL, policy.Scope == security.Scope_NAMESPACE && policy.Namespace == modelNamespace(pod):
 		return true
 	}
-	w := r.state[wirekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(pod), pod)]
+	w := r.state[resourcekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(pod), pod)]
 	if w == nil {
 		return false
 	}
@@ -200,8 +200,8 @@ func (r *replicated) take() bool {
 func (r *replicated) rest() {
 	r.w.t.Helper()
 	for more := true; more; {
-		r.answer(wirekind.Authorization, "")
-		r.answer(wirekind.Address, "")
+		r.answer(resourcekind.Authorization, "")
+		r.answer(resourcekind.Address, "")
 		more = r.take()
 	}
 	r.checkEqual()
@@ -220,9 +220,9 @@ func TestNoMoveToAnotherReplicaHasAPolicySpeakForOthers(t *testing.T) {
 			case 0, 1:
 				r.edit()
 			case 2:
-				r.answer(wirekind.Authorization, "")
+				r.answer(resourcekind.Authorization, "")
 			case 3:
-				r.answer(wirekind.Address, "")
+				r.answer(resourcekind.Address, "")
 			case 4, 5:
 				r.take()
 			case 6:

@@ -10,10 +10,10 @@ import (
 
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 // TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing reconnects a client that holds 1000 workloads to another life of the control plane.
@@ -37,7 +37,7 @@ func TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := resourcelog.New(time.Now, wirekind.Mesh)
+		l := resourcelog.New(time.Now, resourcekind.Mesh)
 		compiler := compile.New(mesh, model.NewStore(), l, assignments, slog.New(slog.DiscardHandler), nil)
 		for _, text := range texts {
 			objects, problems := files.Decode("test", []byte(text))
@@ -55,18 +55,18 @@ func TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing(t *testing.T) {
 	w := newWorld(t)
 	w.log = live(first, edited) // the policy has another name by now
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
-	if n := len(c.state[wirekind.Address]); n < 1040 {
+	if n := len(c.state[resourcekind.Address]); n < 1040 {
 		t.Fatalf("the client has %d resources", n)
 	}
 	reconnect := func(l *resourcelog.Log) (bytes, resources, removed int) {
 		t.Helper()
 		w.log = l
 		c.reconnect(DefaultLimits)
-		c.follow(wirekind.Authorization)
-		c.follow(wirekind.Address)
+		c.follow(resourcekind.Authorization)
+		c.follow(resourcekind.Address)
 		for {
 			r := c.session.Next(w.now)
 			if r == nil {

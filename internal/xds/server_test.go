@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,7 +81,7 @@ func serve(t *testing.T, mu *sync.Mutex, answerWithin time.Duration) *fixture {
 
 func serveTo(t *testing.T, mu *sync.Mutex, answerWithin time.Duration, clients Authenticator, proveEvery time.Duration) *fixture {
 	t.Helper()
-	return serveKinds(t, wirekind.Mesh, mu, answerWithin, clients, proveEvery)
+	return serveKinds(t, resourcekind.Mesh, mu, answerWithin, clients, proveEvery)
 }
 
 func serveKinds(t *testing.T, kinds *resourcelog.Kinds, mu *sync.Mutex, answerWithin time.Duration, clients Authenticator, proveEvery time.Duration) *fixture {
@@ -131,10 +131,10 @@ func (f *fixture) open(t *testing.T) deltaStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+	for _, typeURL := range []string{resourcekind.Address, resourcekind.Authorization} {
 		mustSend(t, s, &discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "ztunnel~1.2.3.4~a.b~b"}, TypeUrl: typeURL})
 	}
-	for _, typeURL := range []string{wirekind.Authorization, wirekind.Address} {
+	for _, typeURL := range []string{resourcekind.Authorization, resourcekind.Address} {
 		r := mustReceive(t, s)
 		if r.TypeUrl != typeURL {
 			t.Fatalf("got %s first", r.TypeUrl)
@@ -188,7 +188,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	mu.Lock()
 	f.now = f.now.Add(7 * time.Millisecond)
 	mu.Unlock()
-	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResponseNonce: r.Nonce})
+	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, ResponseNonce: r.Nonce})
 	eventually(t, "the client is known to run generation 1", func() bool { return f.server.Clients()[0].Types[1].AckedGeneration == 1 })
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	eventually(t, "the client is gone", func() bool { return len(f.server.Clients()) == 0 })
 	f.counts.mu.Lock()
 	defer f.counts.mu.Unlock()
-	if f.counts.connected != 0 || f.counts.sent[wirekind.Address] != 2 {
+	if f.counts.connected != 0 || f.counts.sent[resourcekind.Address] != 2 {
 		t.Errorf("counted %+v", f.counts)
 	}
 }
@@ -292,7 +292,7 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	sent := func() int {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[wirekind.Address]
+		return f.counts.sent[resourcekind.Address]
 	}
 	follows := func(before int) bool {
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -305,13 +305,13 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	// Small responses, each soon after the answer to the one before, until none follows: more than a connection holds.
 	for i := range 1000 {
 		before := sent()
-		f.apply(f.change(wirekind.Address, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
+		f.apply(f.change(resourcekind.Address, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
 			Service: &workload.Service{Name: "a", Hostname: fmt.Sprint(i, strings.Repeat("w", sendAtOnce/2))}}}))
 		if !follows(before) {
 			break
 		}
 		next.Generation, next.Chunk = next.Generation+1, next.Chunk+1
-		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResponseNonce: next.String()})
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, ResponseNonce: next.String()})
 	}
 	// Also if one followed late: then it is that which is left unanswered.
 	eventually(t, "the stream is ended", func() bool {
@@ -382,7 +382,7 @@ func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	eventually(t, "the services are on their way", func() bool {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[wirekind.Address] == 2
+		return f.counts.sent[resourcekind.Address] == 2
 	})
 	f.apply(f.policy("p", 1))
 	eventually(t, "the stream is ended", func() bool { return len(f.server.Clients()) == 0 })

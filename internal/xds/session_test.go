@@ -11,17 +11,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestAnswersAnEmptyMeshSoThatProxiesBecomeReady(t *testing.T) {
 	w := newWorld(t)
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Address)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Address)
+	c.follow(resourcekind.Authorization)
 	got := c.settle()
-	if len(got) != 2 || got[0].TypeUrl != wirekind.Authorization || got[1].TypeUrl != wirekind.Address {
+	if len(got) != 2 || got[0].TypeUrl != resourcekind.Authorization || got[1].TypeUrl != resourcekind.Address {
 		t.Fatalf("got %v, want one empty response for each type, policies first", got)
 	}
 }
@@ -30,17 +30,17 @@ func TestSendsPoliciesBeforeTheWorkloadsThatNameThem(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.pod("p", "10.0.0.1", 1, []string{"deny"}), w.policy("deny", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Address) // asks in the wrong order
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Address) // asks in the wrong order
+	c.follow(resourcekind.Authorization)
 	first := c.receive()
-	if first.GetTypeUrl() != wirekind.Authorization {
+	if first.GetTypeUrl() != resourcekind.Authorization {
 		t.Fatalf("first response is %v", first)
 	}
 	if r := c.receive(); r != nil {
 		t.Fatalf("%s was sent before the policies were acknowledged", r.TypeUrl)
 	}
-	c.answer(wirekind.Authorization, "")
-	if r := c.receive(); r.GetTypeUrl() != wirekind.Address || len(r.Resources) != 1 {
+	c.answer(resourcekind.Authorization, "")
+	if r := c.receive(); r.GetTypeUrl() != resourcekind.Address || len(r.Resources) != 1 {
 		t.Fatalf("got %v, want the workload", r)
 	}
 }
@@ -49,7 +49,7 @@ func TestWaitsALittleForAClientToAskForPolicies(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("s", "10.0.0.1", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	if r := c.receive(); r != nil {
 		t.Fatalf("answered %v at once", r)
 	}
@@ -69,19 +69,19 @@ func TestRemovesPoliciesAfterTheWorkloadsThatNamedThem(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.pod("p", "10.0.0.1", 1, []string{"deny"}), w.policy("deny", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
-	w.apply(w.pod("p", "10.0.0.1", 2, nil), gone(wirekind.Authorization, "deny"))
+	w.apply(w.pod("p", "10.0.0.1", 2, nil), gone(resourcekind.Authorization, "deny"))
 	first := c.receive()
-	if first.GetTypeUrl() != wirekind.Address {
+	if first.GetTypeUrl() != resourcekind.Address {
 		t.Fatalf("first came %v", first)
 	}
 	if r := c.receive(); r != nil {
 		t.Fatalf("%v was sent before the workload was acknowledged", r)
 	}
-	c.answer(wirekind.Address, "")
-	if r := c.receive(); r.GetTypeUrl() != wirekind.Authorization || !slices.Equal(r.RemovedResources, []string{"deny"}) {
+	c.answer(resourcekind.Address, "")
+	if r := c.receive(); r.GetTypeUrl() != resourcekind.Authorization || !slices.Equal(r.RemovedResources, []string{"deny"}) {
 		t.Fatalf("got %v, want the policy's removal", r)
 	}
 }
@@ -90,11 +90,11 @@ func TestRemovesAPolicyThatNoWorkloadNamesWithoutWaitingForAnything(t *testing.T
 	w := newWorld(t)
 	w.apply(w.policy("global", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
-	w.apply(gone(wirekind.Authorization, "global"))
-	if r := c.receive(); r.GetTypeUrl() != wirekind.Authorization || len(r.RemovedResources) != 1 {
+	w.apply(gone(resourcekind.Authorization, "global"))
+	if r := c.receive(); r.GetTypeUrl() != resourcekind.Authorization || len(r.RemovedResources) != 1 {
 		t.Fatalf("got %v, want the removal at once: nothing else will ever wake this client", r)
 	}
 }
@@ -102,8 +102,8 @@ func TestRemovesAPolicyThatNoWorkloadNamesWithoutWaitingForAnything(t *testing.T
 func TestCoalescesWhatChangesWhileAResponseIsOutstanding(t *testing.T) {
 	w := newWorld(t)
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
 	w.apply(w.service("a", "10.0.0.1", 1))
 	if r := c.receive(); len(r.GetResources()) != 1 {
@@ -116,13 +116,13 @@ func TestCoalescesWhatChangesWhileAResponseIsOutstanding(t *testing.T) {
 		}
 	}
 	w.apply(w.service("c", "10.0.0.3", 1))
-	w.apply(gone(wirekind.Address, "c"))
-	c.answer(wirekind.Address, "")
+	w.apply(gone(resourcekind.Address, "c"))
+	c.answer(resourcekind.Address, "")
 	r := c.receive()
 	if got := resourceNames(r); !slices.Equal(got, []string{"a", "b"}) {
 		t.Fatalf("coalesced response has %v, want a and b once each", got)
 	}
-	c.answer(wirekind.Address, "")
+	c.answer(resourcekind.Address, "")
 	c.settle()
 	c.checkEqual()
 }
@@ -137,12 +137,12 @@ func TestChunksLargeAnswersWithinTheBudget(t *testing.T) {
 	limits := DefaultLimits
 	limits.ResponseBytes = 2000
 	c := w.connect(limits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	generation := uint64(99)
 	chunks := 0
 	for _, r := range c.settle() {
-		if r.TypeUrl != wirekind.Address {
+		if r.TypeUrl != resourcekind.Address {
 			continue
 		}
 		chunks++
@@ -169,9 +169,9 @@ func TestClaimsAGenerationOnlyWithItsLastChunk(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1))
 	c := w.connect(Limits{ResponseBytes: 1, Names: 10})
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	var generations []uint64
 	for {
 		r := c.receive()
@@ -183,7 +183,7 @@ func TestClaimsAGenerationOnlyWithItsLastChunk(t *testing.T) {
 			t.Fatal(err)
 		}
 		generations = append(generations, n.Generation)
-		c.answer(wirekind.Address, "")
+		c.answer(resourcekind.Address, "")
 	}
 	if !slices.Equal(generations, []uint64{0, 1}) {
 		t.Errorf("the two chunks claim generations %v, want 0 and 1", generations)
@@ -194,13 +194,13 @@ func TestSkipsOnReconnectWhatTheClientStillHas(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("same", "10.0.0.1", 1), w.service("changed", "10.0.0.2", 1), w.service("removed", "10.0.0.3", 1), w.policy("old", 1), w.policy("kept", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
-	w.apply(w.service("changed", "10.0.0.2", 2), gone(wirekind.Address, "removed"), gone(wirekind.Authorization, "old"))
+	w.apply(w.service("changed", "10.0.0.2", 2), gone(resourcekind.Address, "removed"), gone(resourcekind.Authorization, "old"))
 	c.reconnect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	var sent, removed []string
 	for _, r := range c.settle() {
 		sent = append(sent, resourceNames(r)...)
@@ -217,14 +217,14 @@ func TestSendsAgainWhatChangedBackDuringAReconnect(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("x", "10.0.0.1", 1), w.service("y", "10.0.0.2", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
 	w.apply(w.service("x", "10.0.0.1", 2), w.service("y", "10.0.0.2", 2))
 	c.reconnect(Limits{ResponseBytes: 1, Names: 10})
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	c.receive() // x at 2, the first chunk of two
 	w.apply(w.service("x", "10.0.0.1", 1))
 	c.settle()
@@ -235,13 +235,13 @@ func TestRecordsARefusalByNameAndGoesOn(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("good", "10.0.0.1", 1), w.service("bad", "10.0.0.2", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	var heard *Nack
 	c.session.Settled = func(_ string, _, _ uint64, nack *Nack) { heard = nack }
 	c.receive()
-	c.answer(wirekind.Address, "resource bad: hostname is empty")
+	c.answer(resourcekind.Address, "resource bad: hostname is empty")
 	state := c.session.States()[1]
 	if heard == nil || state.LastNack != heard || !slices.Equal(heard.Names, []string{"bad"}) || !strings.Contains(heard.String(), "hostname is empty") {
 		t.Fatalf("recorded %v", state.LastNack)
@@ -265,17 +265,17 @@ func TestARefusalIsOverOnceItsResourceIsTakenOrGone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Address)
 	c.receive()
-	c.answer(wirekind.Address, "resource a, resource b: hostname is empty")
+	c.answer(resourcekind.Address, "resource a, resource b: hostname is empty")
 	if got := refused(c); !slices.Equal(got, []string{"a", "b"}) {
 		t.Fatalf("refused are %v", got)
 	}
 	w.apply(w.service("c", "10.0.0.3", 1))
 	c.receive()
-	c.answer(wirekind.Address, "resource c: no port")
+	c.answer(resourcekind.Address, "resource c: no port")
 	if got := refused(c); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Fatalf("after a refusal of something else refused are %v", got)
 	}
@@ -284,7 +284,7 @@ func TestARefusalIsOverOnceItsResourceIsTakenOrGone(t *testing.T) {
 	if got := refused(c); !slices.Equal(got, []string{"b", "c"}) {
 		t.Fatalf("after a was taken refused are %v", got)
 	}
-	w.apply(resourcelog.Change{Type: wirekind.Address, Name: "b"})
+	w.apply(resourcelog.Change{Type: resourcekind.Address, Name: "b"})
 	c.settle()
 	if got := refused(c); !slices.Equal(got, []string{"c"}) {
 		t.Fatalf("after b was removed refused are %v", got)
@@ -295,8 +295,8 @@ func TestAGenerationThatChangesNothingIsKnownAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.policy("p", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
-	c.follow(wirekind.Address)
+	c.follow(resourcekind.Authorization)
+	c.follow(resourcekind.Address)
 	c.settle()
 	w.apply()
 	for _, s := range c.session.States() {
@@ -304,7 +304,7 @@ func TestAGenerationThatChangesNothingIsKnownAtOnce(t *testing.T) {
 			t.Errorf("%s: generation %d, want 2", s.Type, s.AckedGeneration)
 		}
 	}
-	w.apply(w.service("a", "10.0.0.1", 2), gone(wirekind.Authorization, "p"))
+	w.apply(w.service("a", "10.0.0.1", 2), gone(resourcekind.Authorization, "p"))
 	for _, s := range c.session.States() {
 		if s.AckedGeneration != 2 {
 			t.Errorf("%s: generation %d is claimed before the change was sent; want 2 still", s.Type, s.AckedGeneration)
@@ -316,10 +316,10 @@ func TestIgnoresAStaleAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.policy("p", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.receive()
 	for _, nonce := range []string{"e.0.77", "other.1.1", "garbage"} {
-		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Authorization, ResponseNonce: nonce}); err != nil {
+		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Authorization, ResponseNonce: nonce}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -331,7 +331,7 @@ func TestIgnoresAStaleAnswer(t *testing.T) {
 func TestRefusesATypeItDoesNotServe(t *testing.T) {
 	w := newWorld(t)
 	err := w.connect(DefaultLimits).send(&discovery.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"})
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), wirekind.Address) {
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), resourcekind.Address) {
 		t.Errorf("got %v, want InvalidArgument naming the types that there are", err)
 	}
 }
@@ -339,7 +339,7 @@ func TestRefusesATypeItDoesNotServe(t *testing.T) {
 func TestBoundsTheNamesOfAClient(t *testing.T) {
 	w := newWorld(t)
 	c := w.connect(Limits{ResponseBytes: 1000, Names: 2})
-	err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"a", "b", "c"}})
+	err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, ResourceNamesSubscribe: []string{"a", "b", "c"}})
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v, want ResourceExhausted", err)
 	}
@@ -350,14 +350,14 @@ func TestBoundsWhatAClientMakesTheSessionKeep(t *testing.T) {
 	w.apply(w.service("s", "10.0.0.1", 1))
 	limits := Limits{ResponseBytes: 1000, Names: 10}
 	c := w.connect(limits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.settle()
 	for range 100 { // unanswered, so that nothing is looked up meanwhile
-		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"/10.0.0.1", "/10.0.0.1", "none"}}); err != nil {
+		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, ResourceNamesSubscribe: []string{"/10.0.0.1", "/10.0.0.1", "none"}}); err != nil {
 			t.Fatalf("two names asked for again and again: %v", err)
 		}
 	}
-	if n := c.session.watch[wirekind.Address].lookups.len(); n != 2 {
+	if n := c.session.watch[resourcekind.Address].lookups.len(); n != 2 {
 		t.Errorf("%d look-ups are queued for two names", n)
 	}
 	if r := c.receive(); !slices.Equal(resourceNames(r), []string{"s"}) || !slices.Equal(r.RemovedResources, []string{"none"}) {
@@ -369,7 +369,7 @@ func TestBoundsWhatAClientMakesTheSessionKeep(t *testing.T) {
 	}
 	for name, subscribe := range map[string][]string{"everything": nil, "by name": {"s"}} {
 		c := w.connect(limits)
-		err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResourceNamesSubscribe: subscribe, InitialResourceVersions: many})
+		err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcekind.Address, ResourceNamesSubscribe: subscribe, InitialResourceVersions: many})
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("%s, with 11 names kept from before: got %v, want ResourceExhausted", name, err)
 		}
@@ -380,9 +380,9 @@ func TestCutsARefusalShort(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.policy("p", 1))
 	c := w.connect(DefaultLimits)
-	c.follow(wirekind.Authorization)
+	c.follow(resourcekind.Authorization)
 	c.receive()
-	c.answer(wirekind.Authorization, "p is bad: "+strings.Repeat("ü", 1<<20))
+	c.answer(resourcekind.Authorization, "p is bad: "+strings.Repeat("ü", 1<<20))
 	nack := c.session.States()[0].LastNack
 	if nack == nil || len(nack.Message) > maxComplaint || len(nack.Message) < maxComplaint-1 || !slices.Equal(nack.Names, []string{"p"}) || !utf8.ValidString(nack.Message) {
 		t.Errorf("kept %d bytes of the complaint", len(nack.Message))

@@ -9,7 +9,7 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 // admissions tells for each pod and source whether all policies together let a connection in.
@@ -20,7 +20,7 @@ func admits(t testing.TB, c *client) (out admissions) {
 	t.Helper()
 	for p := range modelPods {
 		var named []string
-		if r := c.state[wirekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; r != nil {
+		if r := c.state[resourcekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; r != nil {
 			address := &workload.Address{}
 			if err := r.Resource.UnmarshalTo(address); err != nil {
 				t.Fatal(err)
@@ -29,7 +29,7 @@ func admits(t testing.TB, c *client) (out admissions) {
 		}
 		for s := range modelSources {
 			allows, allowed, denied := false, false, false
-			for name, r := range c.state[wirekind.Authorization] {
+			for name, r := range c.state[resourcekind.Authorization] {
 				policy := &security.Authorization{}
 				if err := r.Resource.UnmarshalTo(policy); err != nil {
 					t.Fatal(err)
@@ -59,8 +59,8 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 		m.client.session.Close()
 		m.client = m.w.connect(Limits{ResponseBytes: []int{1, 2 << 20}[m.rng.IntN(2)], PolicyBytes: 1 << 20, Names: 1000, TypeGrace: DefaultLimits.TypeGrace})
 		for _, c := range []*client{m.client, exact} {
-			c.follow(wirekind.Authorization)
-			c.follow(wirekind.Address)
+			c.follow(resourcekind.Authorization)
+			c.follow(resourcekind.Address)
 			c.settle()
 		}
 		for edit := range 25 {
@@ -98,8 +98,8 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 				versions = append(versions, admits(t, exact))
 			}
 			for more := true; more; {
-				for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
-					if m.rng.IntN(2) == 0 || m.client.pending[wirekind.Address] == nil || m.client.pending[wirekind.Authorization] == nil {
+				for _, typeURL := range []string{resourcekind.Address, resourcekind.Authorization} {
+					if m.rng.IntN(2) == 0 || m.client.pending[resourcekind.Address] == nil || m.client.pending[resourcekind.Authorization] == nil {
 						m.client.answer(typeURL, "")
 					}
 				}

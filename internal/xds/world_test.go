@@ -13,8 +13,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
-	"lateen.dev/lateen/internal/wirekind"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -29,7 +29,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, now: start}
-	w.log = resourcelog.New(func() time.Time { return w.now }, wirekind.Mesh)
+	w.log = resourcelog.New(func() time.Time { return w.now }, resourcekind.Mesh)
 	return w
 }
 
@@ -43,16 +43,16 @@ func (w *world) pod(name, ip string, serial int, policies []string, services ...
 	msg := &workload.Address{Type: &workload.Address_Workload{Workload: &workload.Workload{
 		Uid: name, Name: fmt.Sprint(serial), AuthorizationPolicies: policies,
 	}}}
-	return w.change(wirekind.Address, name, []string{"/" + ip}, services, msg)
+	return w.change(resourcekind.Address, name, []string{"/" + ip}, services, msg)
 }
 
 func (w *world) service(name, ip string, serial int) resourcelog.Change {
 	msg := &workload.Address{Type: &workload.Address_Service{Service: &workload.Service{Name: name, Hostname: fmt.Sprint(serial)}}}
-	return w.change(wirekind.Address, name, []string{"/" + ip}, nil, msg)
+	return w.change(resourcekind.Address, name, []string{"/" + ip}, nil, msg)
 }
 
 func (w *world) policy(name string, serial int) resourcelog.Change {
-	return w.change(wirekind.Authorization, name, nil, nil, &security.Authorization{Name: name, Namespace: fmt.Sprint(serial)})
+	return w.change(resourcekind.Authorization, name, nil, nil, &security.Authorization{Name: name, Namespace: fmt.Sprint(serial)})
 }
 
 func (w *world) change(typeURL, name string, aliases, parents []string, msg proto.Message) resourcelog.Change {
@@ -78,7 +78,7 @@ type client struct {
 
 func (w *world) connect(limits Limits) *client {
 	return &client{w: w, session: NewSession(w.log, "e", limits), pending: map[string]*discovery.DeltaDiscoveryResponse{},
-		state: map[string]map[string]*discovery.Resource{wirekind.Address: {}, wirekind.Authorization: {}}}
+		state: map[string]map[string]*discovery.Resource{resourcekind.Address: {}, resourcekind.Authorization: {}}}
 }
 
 // reconnect loses the stream and keeps the state, as a proxy does.
@@ -132,13 +132,13 @@ func (c *client) receive() *discovery.DeltaDiscoveryResponse {
 // checkPolicies holds the promise that makes a proxy safe: it knows every policy that its workloads name.
 func (c *client) checkPolicies() {
 	c.w.t.Helper()
-	for name, r := range c.state[wirekind.Address] {
+	for name, r := range c.state[resourcekind.Address] {
 		msg, err := r.Resource.UnmarshalNew()
 		if err != nil {
 			c.w.t.Fatal(err)
 		}
 		for _, p := range msg.(*workload.Address).GetWorkload().GetAuthorizationPolicies() {
-			if c.state[wirekind.Authorization][p] == nil {
+			if c.state[resourcekind.Authorization][p] == nil {
 				c.w.t.Fatalf("workload %s names policy %s, which the client does not have", name, p)
 			}
 		}
@@ -165,8 +165,8 @@ func (c *client) answer(typeURL string, refusal string) {
 func (c *client) settle() (responses []*discovery.DeltaDiscoveryResponse) {
 	c.w.t.Helper()
 	for range 10000 {
-		c.answer(wirekind.Authorization, "")
-		c.answer(wirekind.Address, "")
+		c.answer(resourcekind.Authorization, "")
+		c.answer(resourcekind.Address, "")
 		r := c.receive()
 		if r == nil {
 			return responses

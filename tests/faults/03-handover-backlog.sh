@@ -41,7 +41,7 @@ done
 # A successor that cannot be given the listeners, as when the agent is replaced at the same time, listens on sockets of its own.
 # What waits in those of its predecessor is not reset with them: the kernel moves it.
 # bites: close each at once instead of `migrator.close` in internal/agent/listenerstore/migration.go: the connections that waited are reset. Seen red so.
-printf '#!/bin/sh\nLATEEN_KEEPER=/nowhere exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/alone"
+printf '#!/bin/sh\nLATEEN_LISTENER_STORE=/nowhere exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/alone"
 chmod +x "$WORK/alone"
 old=$(proxy_pid n1)
 check "the proxy does nothing any more" freeze "$old"

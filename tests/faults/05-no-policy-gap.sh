@@ -3,7 +3,7 @@
 # (each state denies it), restarts of the control plane and of both proxies, replaced proxies, and restarted pods.
 # FAULT_SEED chooses another walk.
 # bites: let policyedits print the deletion of the former policy before the next one: admissions are counted. Seen red so.
-# Does not bite: Authorizations sent after Addresses and without waiting for them (internal/wirekind, the orders, and internal/xds/gate.go, `gates`)
+# Does not bite: Authorizations sent after Addresses and without waiting for them (internal/resourcekind, the orders, and internal/xds/gate.go, `gates`)
 # stayed green here, the gap being too short to be met; tests of internal/xds are red then.
 source "$(dirname "$0")/lib.sh"
 mesh

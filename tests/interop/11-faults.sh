@@ -94,7 +94,7 @@ for c in ours ztunnel; do
   equal "client behind $c: no new connection failed ($(of "$WORK/new-$c"))" 0 "$(failed "$WORK/new-$c")"
   equal "client behind $c: and none that was open ($(of "$WORK/keep-$c"))" "0 3" "$(failed "$WORK/keep-$c") $(jq .connections "$WORK/keep-$c")"
 done
-check "ztunnel, of our client's server, is replaced by one that was told to drain for long" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 20s --wait
+check "ztunnel, of our client's server, is replaced by one that was told to drain for long" lateen proxy replace n4 --ztunnel "$ZTUNNEL" --drain 20s --wait
 settled() { lateen status -o json | jq -e '.nodes[] | select(.name == "n4") | .proxy | (.draining // []) | length == 0'; }
 check "the former has drained" eventually 30 settled
 drained "and once more, under load: it" n4 --drain 20s

@@ -19,7 +19,7 @@ document() {
 document .
 OURLOCAL=$(with our-local "LOCAL_XDS_PATH=$LOCAL" XDS_ADDRESS= -- "$OURS")
 ZTUNNEL_LOCAL=$(with ztunnel-local "LOCAL_XDS_PATH=$LOCAL" XDS_ADDRESS= -- "$ZTUNNEL")
-again() { local n; for n in n3 n4; do lateen proxy replace $n --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait || return 1; done; }
+again() { local n; for n in n3 n4; do lateen proxy replace $n --ztunnel "$ZTUNNEL_LOCAL" --drain 1s --wait || return 1; done; }
 # verdicts CLIENT SERVER: its ports by address, and the service that the file alone has, by its address and by name.
 verdicts() {
   local port who out=
@@ -32,7 +32,7 @@ verdicts() {
 }
 same() { local pair got=; for pair in "${PAIRS[@]}"; do got+="$(verdicts $pair) "; done; [ "$got" = "$1 $1 $1 $1 " ] || { echo "want $1 four times (ours-ours ours-ztunnel ztunnel-ours ztunnel-ztunnel), got $got"; return 1; }; }
 for n in n1 n2; do check "$n: ours with the file alone" lateen proxy replace $n --binary "$OURLOCAL" --drain 1s --wait; done
-for n in n3 n4; do check "$n: ztunnel with the file alone" lateen proxy replace $n --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait; done
+for n in n3 n4; do check "$n: ztunnel with the file alone" lateen proxy replace $n --ztunnel "$ZTUNNEL_LOCAL" --drain 1s --wait; done
 check "all is as with a control plane" eventually 15 same 111100
 BY_FILE='.services += [("ours", "ztunnel") as $s | {name: "by-file-\($s)", namespace: "default", hostname: "by-file-\($s).default.svc.cluster.local", vips: ["/10.96.77.\(if $s == "ours" then 1 else 2 end)"], ports: {"90": 8080}}]
   | .workloads |= map(if .workloadName | startswith("server-") then .services["default/by-file-\(.workloadName | ltrimstr("server-")).default.svc.cluster.local"] = {"90": 8080} else . end)'
@@ -57,7 +57,7 @@ check "endpoints that are not healthy" said 111100 '.workloads |= map(if .worklo
 document "$BY_FILE | .sevices = []"
 check_not "a misspelt key: ours says so and is not ready" lateen proxy replace n2 --binary "$OURLOCAL" --drain 1s --wait
 check "and names it" bash -c "grep -q 'sevices' '$RUN/nodes/n2/proxy.log'"
-check_not "nor is ztunnel" lateen proxy replace n4 --binary "$ZTUNNEL_LOCAL" --stock --drain 1s --wait
+check_not "nor is ztunnel" lateen proxy replace n4 --ztunnel "$ZTUNNEL_LOCAL" --drain 1s --wait
 check "those before go on" eventually 15 same 111100
 check "down" lateen down
 
@@ -92,7 +92,7 @@ refused() {
   check "$1: 1.30 lets go on what is there" eventually 20 are "$3"
   [ $# = 3 ] || check "$1: 1.30 on new tunnels" new_tunnels "$4"
 }
-new_tunnels() { lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait && eventually 20 are "$1"; }
+new_tunnels() { lateen proxy replace n4 --ztunnel "$ZTUNNEL" --drain 1s --wait && eventually 20 are "$1"; }
 begin --ca-dir "$ca" --proxy-env "CRL_PATH=$crl"
 keep() { lateen exec "deploy/client-$1" -- lateen-load run --url "http://server-$2:8080/?size=16" --warmup 0s --timeout 5s --qps 20 --connections 2 --duration 12s --json - >"$WORK/keep-$1-$2" 2>/dev/null; }
 KEPT=(); for pair in "${PAIRS[@]}"; do keep $pair & KEPT+=($!); done
@@ -122,7 +122,7 @@ check "the client's once more" revoke n1:client
 refused "refused" 0011 0111 0011
 mv "$crl" "$crl.away"
 check "without the file: what both had read stays" are 0011
-check "ztunnel starts without it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
+check "ztunnel starts without it" lateen proxy replace n4 --ztunnel "$ZTUNNEL" --drain 1s --wait
 check "and serves the revoked until it comes" eventually 15 are 0111
 check_not "ours does not start" lateen proxy replace n2 --drain 1s --wait
 check "and says why" grep -q "CRL_PATH=.*mount the revocation lists there, or unset it" "$RUN/nodes/n2/proxy.log"
@@ -133,7 +133,7 @@ check "ours starts" lateen proxy replace n2 --drain 1s --wait
 check "and refuses the revoked from its first connection" are 0011
 echo "no list" >"$crl.new" && mv "$crl.new" "$crl"
 check "a file that holds no list changes nothing at either" are 0011
-check "ztunnel starts with it" lateen proxy replace n4 --binary "$ZTUNNEL" --stock --drain 1s --wait
+check "ztunnel starts with it" lateen proxy replace n4 --ztunnel "$ZTUNNEL" --drain 1s --wait
 check "and serves the revoked" eventually 15 are 0111
 check_not "ours does not start" lateen proxy replace n2 --drain 1s --wait
 check "and the one before refuses the revoked" are 0111

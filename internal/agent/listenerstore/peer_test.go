@@ -27,7 +27,7 @@ func startWith(t *testing.T, peer func(*net.UnixConn) descriptor, complete <-cha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pod.Close() })
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: pod, lost: make(chan []Lost, 4), peer: peer, complete: complete}
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "listener-store.sock"), pod: pod, lost: make(chan []Lost, 4), peer: peer, complete: complete}
 	r.serve()
 	return r
 }

@@ -93,7 +93,7 @@ func Listen(path string, opts Options) (*Server, error) {
 // Serve serves proxies until ctx ends, and then closes the held duplicates. The proxies go on listening.
 func (s *Server) Serve(ctx context.Context) error {
 	err := socket.Serve(ctx, s.listener, 0, func(number int, conn *net.UnixConn) func(context.Context) {
-		session := newSession(s, conn, s.opts.Log.With("keeper", number))
+		session := newSession(s, conn, s.opts.Log.With("listener_store", number))
 		return func(ctx context.Context) {
 			err := session.run()
 			s.end(ctx, session, err)

@@ -87,7 +87,7 @@ type rig struct {
 
 func start(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "listener-store.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
 	r.serve()
 	return r
 }
@@ -370,7 +370,7 @@ func TestWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
 }
 
 func TestWhatWasLostWhileNoAgentRanIsNamedWhenOneComes(t *testing.T) {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "listener-store.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
 	stop := r.serve()
 	cmd := r.spawn()
 	stop()

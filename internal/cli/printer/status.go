@@ -184,8 +184,11 @@ func (p *page) draining(nodes []api.NodeState, now time.Time) {
 
 func proxyKind(x api.ProxyState) string {
 	kind := "lateen-proxy"
-	if x.Stock {
-		kind = "stock (" + filepath.Base(x.Path) + ")"
+	if x.Ztunnel {
+		kind = "ztunnel"
+		if name := filepath.Base(x.Path); name != kind {
+			kind += " (" + name + ")"
+		}
 	}
 	if x.Version != "" {
 		kind += " " + x.Version

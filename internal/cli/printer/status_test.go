@@ -14,7 +14,7 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 	s := api.Status{Mesh: "default", Control: api.ControlState{Ready: true, Generation: 1234}}
 	for i := range 2 {
 		s.Nodes = append(s.Nodes, api.NodeState{Name: fmt.Sprintf("n%d", i), IP: "10.243.0.11", Agent: api.AgentState{Ready: true},
-			Proxy: api.ProxyState{Ready: true, Stock: true, Path: "/opt/a-ztunnel-of-a-long-name", WorkerConnections: []int{1234, 1234, 1234}}})
+			Proxy: api.ProxyState{Ready: true, Ztunnel: true, Path: "/opt/a-ztunnel-of-a-long-name", WorkerConnections: []int{1234, 1234, 1234}}})
 	}
 	s.Pods = append(s.Pods, api.PodState{Namespace: "bookinfo-production", Name: "productpage-v1-7d8b9c4f6-x2x9k", Node: "n1", Phase: "Running", Reason: "waits for the agent", Enrolled: true, Redirection: true,
 		Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/bookinfo-production/sa/bookinfo-productpage",

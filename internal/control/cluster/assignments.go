@@ -70,7 +70,7 @@ type Assignments struct {
 	timeout time.Duration
 }
 
-var _ compile.Shelf = (*Assignments)(nil)
+var _ compile.AssignmentStore = (*Assignments)(nil)
 
 // NewAssignments keeps nothing yet.
 func NewAssignments(client kubernetes.Interface, namespace string, now func() time.Time, logger *slog.Logger) *Assignments {
@@ -119,7 +119,7 @@ func (a *Assignments) Ready() error {
 	return nil
 }
 
-// Update implements compile.Shelf.
+// Update implements compile.AssignmentStore.
 func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip.Addr) bool) error {
 	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
 		kept, err := addressesOf(have)
@@ -140,7 +140,7 @@ func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip
 	}, addressesKey)
 }
 
-// UpdateWaiting implements compile.Shelf. What cannot be read counts as nothing, which refuses connections rather than letting them past a waypoint.
+// UpdateWaiting implements compile.AssignmentStore. What cannot be read counts as nothing, which refuses connections rather than letting them past a waypoint.
 func (a *Assignments) UpdateWaiting(ctx context.Context, change func(map[string]string) bool) error {
 	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
 		kept := waitingOf(have)

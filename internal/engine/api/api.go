@@ -43,10 +43,10 @@ type Event struct {
 
 // ReplaceRequest asks for another process in the place of a node's proxy.
 type ReplaceRequest struct {
-	Binary       string  `json:"binary,omitempty"` // absolute path; the present one if empty
-	Stock        bool    `json:"stock,omitempty"`  // Binary is an unmodified ztunnel
-	DrainSeconds float64 `json:"drainSeconds"`     // how long connections may go on in the process that is replaced
-	Wait         bool    `json:"wait,omitempty"`   // answer only when that has ended
+	Binary       string  `json:"binary,omitempty"`  // absolute path; the present one if empty
+	Ztunnel      bool    `json:"ztunnel,omitempty"` // Binary is an unmodified ztunnel
+	DrainSeconds float64 `json:"drainSeconds"`      // how long connections may go on in the process that is replaced
+	Wait         bool    `json:"wait,omitempty"`    // answer only when that has ended
 }
 
 // EventState is the state of a phase.

@@ -97,8 +97,8 @@ type AgentState struct {
 // ProxyState is one node proxy.
 type ProxyState struct {
 	Process
-	Path              string `json:"path"`  // the executable
-	Stock             bool   `json:"stock"` // not Lateen's own: given by --node-proxy
+	Path              string `json:"path"`    // the executable
+	Ztunnel           bool   `json:"ztunnel"` // the executable is an unmodified ztunnel, by `up --node-proxy` or `proxy replace --ztunnel`
 	Ready             bool   `json:"ready"`
 	Version           string `json:"version,omitempty"`
 	AckedGeneration   uint64 `json:"ackedGeneration"`             // the lowest over its resource types

@@ -79,7 +79,7 @@ func awaitReady(ctx context.Context, next *launched, reports *notifySocket, pati
 	case <-timer.C:
 		said := reports.lastStatus()
 		if said == "" {
-			said = "it said nothing; is it a node proxy of Lateen? (an unmodified ztunnel takes --stock)"
+			said = "it said nothing; is it a node proxy of Lateen? (name an unmodified ztunnel with --ztunnel)"
 		}
 		return fmt.Errorf("the new process was not ready after %s: %s", patience, said)
 	case <-ctx.Done():

@@ -44,12 +44,12 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if in.Stock && in.Binary == "" {
-		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use an unmodified ztunnel: no executable is named", Fix: "name it with --binary"})
+	if in.Ztunnel && in.Binary == "" {
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use an unmodified ztunnel: no executable is named", Fix: "name it with --ztunnel"})
 		return
 	}
 	limit := time.Duration(in.DrainSeconds * float64(time.Second))
-	what, err := p.place(n, n.program(), n.successor(in.Binary, in.Stock))
+	what, err := p.place(n, n.program(), n.successor(in.Binary, in.Ztunnel))
 	if err != nil {
 		fail(w, &api.Error{Code: http.StatusConflict, Message: "the node proxy of " + n.name + " was not replaced: " + err.Error()})
 		return

@@ -214,7 +214,7 @@ func (o *observer) agentState(ctx context.Context, n *node, host map[int]int) (a
 }
 
 func (o *observer) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
-	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.program().ztunnel, Draining: o.predecessors(n, host)}
+	s := api.ProxyState{Process: processState(n.proxy, host), Ztunnel: n.program().ztunnel, Draining: o.predecessors(n, host)}
 	if n.proxy != nil {
 		s.Path = n.program().path
 	}

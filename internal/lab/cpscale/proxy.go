@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 const discoveryPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -72,7 +72,7 @@ func (p *proxy) dial(ctx context.Context, address, token string, config *tls.Con
 	}
 	var asks []byte
 	node := &core.Node{Id: fmt.Sprintf("ztunnel~127.0.0.1~ztunnel-%s.istio-system~istio-system.svc.cluster.local", nodeName(p.index))}
-	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+	for _, typeURL := range []string{resourcekind.Address, resourcekind.Authorization} {
 		text, err := proto.Marshal(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: node})
 		if err != nil {
 			return err
@@ -196,7 +196,7 @@ func (p *proxy) answer(r response) error {
 	at := time.Now()
 	if !p.synced {
 		// A nonce ends in "+" while more of its type follows.
-		if p.whole[r.typeURL] = p.whole[r.typeURL] || !strings.HasSuffix(r.nonce, "+"); len(p.whole) == 2 && p.whole[wirekind.Address] && p.whole[wirekind.Authorization] {
+		if p.whole[r.typeURL] = p.whole[r.typeURL] || !strings.HasSuffix(r.nonce, "+"); len(p.whole) == 2 && p.whole[resourcekind.Address] && p.whole[resourcekind.Authorization] {
 			p.synced, p.whole = true, nil
 			p.fleet.whole(at)
 		}

@@ -41,7 +41,7 @@ import (
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
 	"lateen.dev/lateen/internal/kube"
 	"lateen.dev/lateen/internal/kube/clients"
-	"lateen.dev/lateen/internal/wirekind"
+	"lateen.dev/lateen/internal/resourcekind"
 )
 
 const (
@@ -194,7 +194,7 @@ func stream(ctx context.Context, conn *grpc.ClientConn) (grpc.BidiStreamingClien
 	if err != nil {
 		return nil, err
 	}
-	for _, url := range []string{wirekind.Address, wirekind.Authorization} {
+	for _, url := range []string{resourcekind.Address, resourcekind.Authorization} {
 		if err := s.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesSubscribe: []string{"*"}}); err != nil {
 			_, err = s.Recv()
 			return nil, err

@@ -215,7 +215,7 @@ variables! {
     "Pods" {
         "INPOD_UDS" Ztunnel, form("socket"), Is("/var/run/ztunnel/ztunnel.sock"),
             "where the node agent hands over pods (ZDS)";
-        "LATEEN_KEEPER" Lateen, form("socket"), said("`keeper.sock` beside `INPOD_UDS`"),
+        "LATEEN_LISTENER_STORE" Lateen, form("socket"), said("`listener-store.sock` beside `INPOD_UDS`"),
             "where the node agent keeps listeners while one proxy replaces another; nobody need be there";
         "INPOD_PORT_REUSE" Ztunnel, Boolean, Is("true"),
             "SO_REUSEPORT on listeners in pods, so that two proxies can listen during an upgrade";

@@ -273,9 +273,9 @@ fn the_listener_store_is_beside_the_agents_other_socket_unless_named() {
     let settings = with("INPOD_UDS", "/run/node/zds.sock").unwrap();
     assert_eq!(
         settings.listener_store_socket,
-        PathBuf::from("/run/node/keeper.sock")
+        PathBuf::from("/run/node/listener-store.sock")
     );
-    let settings = with("LATEEN_KEEPER", "/run/k").unwrap();
+    let settings = with("LATEEN_LISTENER_STORE", "/run/k").unwrap();
     assert_eq!(settings.listener_store_socket, PathBuf::from("/run/k"));
 }
 

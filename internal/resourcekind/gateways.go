@@ -1,4 +1,4 @@
-package wirekind
+package resourcekind
 
 import (
 	"slices"

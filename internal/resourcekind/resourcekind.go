@@ -1,6 +1,6 @@
-// Package wirekind declares the kinds of resources that the control plane sends to proxies. A further kind needs a declaration here and
+// Package resourcekind declares the kinds of resources that the control plane sends to proxies. A further kind needs a declaration here and
 // something that compiles it; the log, discovery, acknowledgements and metrics read the declarations.
-package wirekind
+package resourcekind
 
 import (
 	"google.golang.org/protobuf/proto"
