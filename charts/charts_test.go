@@ -178,7 +178,7 @@ func TestPods(t *testing.T) {
 			if pod.Labels["istio.io/dataplane-mode"] != "none" || *s.TerminationGracePeriodSeconds < 30 {
 				t.Errorf("labels %v, grace %d", pod.Labels, *s.TerminationGracePeriodSeconds)
 			}
-			if pod.Annotations["prometheus.io/port"] == "" && c.name != "lateen-deployer" { // it has no metrics
+			if pod.Annotations["prometheus.io/port"] == "" {
 				t.Error("no annotation says where the metrics are")
 			}
 		})
@@ -226,6 +226,7 @@ func TestSettingsReachThePrograms(t *testing.T) {
 		{"{}", "Deployment", "lateen-deployer", "--image=docker.io/lateen/proxy:0.1.0"},
 		{"{}", "Deployment", "lateen-deployer", "--control=https://lateen-control.lateen-system.svc:15012"},
 		{"{}", "Deployment", "lateen-deployer", "--istio-class=false"},
+		{"{takeOver: istio, mesh: {rootNamespace: mesh}}", "Deployment", "lateen-deployer", "--istio-namespace=mesh"},
 		{"{}", "Deployment", "lateen-deployer", "--defaults-from=lateen-system"},
 		{"{}", "Deployment", "lateen-deployer", "--requests=cpu=100m"},
 		{"{takeOver: istio}", "Deployment", "lateen-deployer", "--istio-class=true"},

@@ -88,7 +88,7 @@ func TestMonitoringIsAskedFor(t *testing.T) {
 // Dashboards and alerts tell nodes apart by a label that is not the program's; what a proxy says of a pod keeps that pod's name.
 func TestMonitorsNameTheNode(t *testing.T) {
 	objects := rendered(t, "lateen", values(t, "{monitoring: {podMonitors: true}}")).Objects
-	for _, part := range []string{"control", "agent", "node"} {
+	for _, part := range []string{"control", "agent", "node", "deployer"} {
 		endpoints, _, _ := unstructured.NestedSlice(find(t, objects, "PodMonitor", "lateen-"+part).Object, "spec", "podMetricsEndpoints")
 		e := endpoints[0].(map[string]any)
 		relabelings, _, _ := unstructured.NestedSlice(e, "relabelings")
@@ -100,11 +100,20 @@ func TestMonitorsNameTheNode(t *testing.T) {
 	}
 }
 
+// A monitor without pods would look like a deployer that is away.
+func TestNoMonitorIsOfADeployerThatIsOff(t *testing.T) {
+	for _, o := range rendered(t, "lateen", values(t, "{monitoring: {podMonitors: true}, deployer: {enabled: false}}")).Objects {
+		if o.GetKind() == "PodMonitor" && o.GetName() == "lateen-deployer" {
+			t.Error("it has a PodMonitor")
+		}
+	}
+}
+
 func TestAnnotationsSayWhereMetricsAre(t *testing.T) {
 	for text, want := range map[string]bool{"{}": true, "{monitoring: {annotations: false}}": false} {
 		objects := rendered(t, "lateen", values(t, text)).Objects
-		for part, port := range map[string]string{"control": "15014", "agent": "15014", "node": "15020"} {
-			kind := map[bool]string{true: "Deployment", false: "DaemonSet"}[part == "control"]
+		for part, port := range map[string]string{"control": "15014", "agent": "15014", "node": "15020", "deployer": "15014"} {
+			kind := map[bool]string{true: "Deployment", false: "DaemonSet"}[part == "control" || part == "deployer"]
 			a := podOf(t, objects, kind, "lateen-"+part).Annotations
 			if got := a["prometheus.io/scrape"] == "true" && a["prometheus.io/port"] == port && a["prometheus.io/path"] == "/metrics"; got != want {
 				t.Errorf("%s with %s: %v", part, text, a)

@@ -153,3 +153,33 @@ func TestTheProxyHasNoRights(t *testing.T) {
 		t.Error("the node proxy gets a token for the API server")
 	}
 }
+
+// Where no Istio is to be seen the deployer asks for none; after a take-over it looks into Istio's namespace alone.
+func TestTheDeployerLooksForAnIstioWhereItMayRun(t *testing.T) {
+	for text, want := range map[string]string{
+		"{}":                             "",
+		"{deployer: {istioClass: true}}": "ClusterRole /lateen-deployer",
+		"{takeOver: istio}":              "Role istio-system/lateen-deployer-istio",
+		"{takeOver: istio, mesh: {rootNamespace: mesh}, deployer: {namespaces: [a], istioClass: true}}": "Role mesh/lateen-deployer-istio",
+	} {
+		got := ""
+		for _, o := range rendered(t, "lateen", values(t, text)).Objects {
+			raw, err := o.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var role rbacv1.ClusterRole
+			if !strings.HasSuffix(o.GetKind(), "Role") || !strings.HasPrefix(o.GetName(), "lateen-deployer") || json.Unmarshal(raw, &role) != nil {
+				continue
+			}
+			if slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Resources, "leases") && slices.Contains(r.Verbs, "list")
+			}) {
+				got += o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q may list Leases, want %q", text, got, want)
+		}
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -44,10 +46,11 @@ func Command() *cobra.Command {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "file that names the cluster; without it the one in whose pod it runs")
 	fs.StringVar(&f.kubeContext, "kube-context", "", "context of the kubeconfig")
 	fs.StringVar(&f.namespace, "namespace", "", "namespace of the deployer itself, which has its Lease (default $POD_NAMESPACE, else lateen-system)")
-	fs.StringVar(&f.listen, "debug-listen", ":15014", "address for readiness")
+	fs.StringVar(&f.listen, "debug-listen", ":15014", "address for metrics and readiness")
 	fs.StringSliceVar(&f.options.Namespaces, "namespaces", nil, "namespaces whose Gateways are deployed (default: all)")
 	fs.StringSliceVar(&f.options.DefaultsFrom, "defaults-from", nil, "namespaces of the ConfigMaps that change all waypoints of a class (default: that of the deployer)")
 	fs.BoolVar(&f.options.IstioClass, "istio-class", false, "deploy Gateways of Istio's class istio-waypoint as well")
+	fs.StringVar(&f.options.IstioNamespace, "istio-namespace", "istio-system", "namespace of Istio's control plane, which deploys the Gateways of that class as long as it runs")
 	fs.StringVar(&s.Image, "image", "", "image of the proxy")
 	fs.StringVar(&f.pullPolicy, "image-pull-policy", f.pullPolicy, "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&s.PullSecrets, "image-pull-secrets", nil, "Secrets with credentials for the registry, in the namespace of each waypoint")
@@ -139,7 +142,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 	d := New(o)
 	leader := cluster.NewLeader(elections, f.namespace, cluster.Identity(), o.Logger).Named(Lease, "deployer")
 	leader.While(d.Lead)
-	return serve(cmd.Context(), f.listen, func() error { return d.ready(leader.Leads()) }, leader.Run)
+	ready := func() error { return d.ready(leader.Leads()) }
+	d.metrics.observe(leader.Leads, ready)
+	return serve(cmd.Context(), f.listen, d.metrics.registry, ready, leader.Run)
 }
 
 // ready says why the deployer does nothing although it leads.
@@ -150,8 +155,8 @@ func (d *Deployer) ready(leads bool) error {
 	return nil
 }
 
-// serve runs until ctx ends, and answers whether the program is ready meanwhile.
-func serve(ctx context.Context, address string, ready func() error, run func(context.Context)) error {
+// serve runs until ctx ends. Meanwhile it answers whether the program is ready, and what it counts.
+func serve(ctx context.Context, address string, registry *prometheus.Registry, ready func() error, run func(context.Context)) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w; choose another address with --debug-listen", address, err)
@@ -164,6 +169,7 @@ func serve(ctx context.Context, address string, ready func() error, run func(con
 		}
 		_, _ = fmt.Fprintln(w, "ready")
 	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with the program
 	run(ctx)

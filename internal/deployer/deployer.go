@@ -61,23 +61,26 @@ type Options struct {
 	DefaultsFrom []string
 	// IstioClass has Gateways of Istio's class istio-waypoint deployed as well.
 	IstioClass bool
-	Settings   waypoint.Settings
-	Logger     *slog.Logger
-	Now        func() time.Time
+	// IstioNamespace is where a running Istio has its control plane, which deploys the Gateways of that class itself.
+	IstioNamespace string
+	Settings       waypoint.Settings
+	Logger         *slog.Logger
+	Now            func() time.Time
 }
 
 // Deployer follows Gateways and deploys them while it leads.
 type Deployer struct {
 	Options
-	queue  workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	synced atomic.Bool
+	metrics *metrics
+	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	synced  atomic.Bool
 
 	gateways map[string]cache.GenericLister // by namespace; "" has all
 	classes  cache.GenericLister
 }
 
 // New returns a deployer that does nothing until Lead.
-func New(o Options) *Deployer { return &Deployer{Options: o} }
+func New(o Options) *Deployer { return &Deployer{Options: o, metrics: newMetrics()} }
 
 // scopes are the namespaces that are followed, each by itself.
 func (d *Deployer) scopes() []string {
@@ -91,7 +94,9 @@ func (d *Deployer) scopes() []string {
 func (d *Deployer) Lead(ctx context.Context) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](500*time.Millisecond, time.Minute))
 	d.queue, d.gateways = queue, map[string]cache.GenericLister{}
+	d.metrics.queued(queue.Len)
 	defer queue.ShutDown()
+	defer d.metrics.rest()
 	defer d.synced.Store(false)
 	var informers []cache.SharedIndexInformer
 	of := func(factory dynamicinformer.DynamicSharedInformerFactory, gvr schema.GroupVersionResource, heard func(*unstructured.Unstructured)) cache.GenericLister {
@@ -117,6 +122,9 @@ func (d *Deployer) Lead(ctx context.Context) {
 		of(factory, deployments, func(u *unstructured.Unstructured) {
 			if name := u.GetLabels()[wellknown.GatewayName]; name != "" {
 				queue.Add(cache.NewObjectName(u.GetNamespace(), name))
+			}
+			if u.GetLabels()[istiodLabel] == istiodName {
+				d.all() // it comes or goes, which decides who deploys the Gateways of its class
 			}
 		})
 	}
@@ -196,10 +204,16 @@ func (d *Deployer) one(ctx context.Context, name cache.ObjectName) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	gw, class, err := d.find(name)
-	if err == nil && gw != nil && waypoint.Serves(string(gw.Spec.GatewayClassName), class, d.IstioClass) && waypoint.Deployed(gw) {
-		err = d.reconcile(ctx, gw)
+	served := gw != nil && waypoint.Serves(string(gw.Spec.GatewayClassName), class, d.IstioClass) && waypoint.Deployed(gw)
+	if err == nil && served {
+		began, reason := d.Now(), ""
+		reason, err = d.reconcile(ctx, gw, class)
+		d.metrics.reconciled(name, reason, d.Now().Sub(began))
+	} else if err == nil {
+		d.metrics.left(name)
 	}
 	if err != nil {
+		d.metrics.failed(err)
 		d.Logger.Warn("deployer: a waypoint is not as it should be; it is tried again", "gateway", name.String(), "error", kube.Cause(err))
 		d.queue.AddRateLimited(name)
 		return

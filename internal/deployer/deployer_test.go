@@ -40,14 +40,14 @@ type rig struct {
 
 func newRig(t *testing.T, objects ...string) *rig {
 	t.Helper()
-	lists := map[schema.GroupVersionResource]string{gateways: "GatewayList", classes: "GatewayClassList", configMaps: "ConfigMapList"}
+	lists := map[schema.GroupVersionResource]string{gateways: "GatewayList", classes: "GatewayClassList", configMaps: "ConfigMapList", leases: "LeaseList"}
 	for kind, gvr := range resources {
 		lists[gvr] = kind + "List"
 	}
 	r := &rig{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), refuse: map[string]error{},
 		status: map[string]any{"observedGeneration": int64(9), "updatedReplicas": int64(1), "availableReplicas": int64(1)}}
 	r.client.PrependReactor("patch", "*", r.patched)
-	r.deployer = New(Options{Client: r.client, DefaultsFrom: []string{"lateen-system"}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return time.Unix(1000, 0) },
+	r.deployer = New(Options{Client: r.client, DefaultsFrom: []string{"lateen-system"}, IstioNamespace: "istio-system", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return time.Unix(1000, 0) },
 		Settings: waypoint.Settings{Image: "proxy:1", Control: "https://control:15012"}})
 	for _, text := range objects {
 		r.put(text)
@@ -72,6 +72,8 @@ func gvrOf(kind string) schema.GroupVersionResource {
 		return classes
 	case "ConfigMap":
 		return configMaps
+	case "Lease":
+		return leases
 	}
 	return resources[kind]
 }
@@ -90,10 +92,13 @@ func (r *rig) patched(a kubetesting.Action) (bool, runtime.Object, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var next map[string]any
-	if err := json.Unmarshal(p.GetPatch(), &next); err != nil || p.GetPatchType() != types.ApplyPatchType {
+	if err := json.Unmarshal(p.GetPatch(), &next); err != nil {
 		r.t.Errorf("%s %s: %v", p.GetPatchType(), p.GetPatch(), err)
 	}
 	u := &unstructured.Unstructured{Object: next}
+	if p.GetPatchType() == types.MergePatchType {
+		return r.adopted(p, u)
+	}
 	r.writes = append(r.writes, strings.Trim(u.GetKind()+"/"+p.GetName()+"/"+p.GetSubresource(), "/"))
 	if err := r.refuse[u.GetKind()]; err != nil {
 		return true, nil, err
@@ -123,6 +128,22 @@ func (r *rig) patched(a kubetesting.Action) (bool, runtime.Object, error) {
 	return true, u, tracker.Update(p.GetResource(), u, p.GetNamespace())
 }
 
+// adopted does what an API server does with a change of who manages fields.
+func (r *rig) adopted(p kubetesting.PatchAction, u *unstructured.Unstructured) (bool, runtime.Object, error) {
+	tracker := r.client.Tracker()
+	o, err := tracker.Get(p.GetResource(), p.GetNamespace(), p.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	now := o.(*unstructured.Unstructured).DeepCopy()
+	r.writes = append(r.writes, "adopt "+now.GetKind())
+	if u.GetUID() != now.GetUID() || u.GetResourceVersion() != now.GetResourceVersion() || len(u.Object) != 1 {
+		r.t.Errorf("adopted by %v", u.Object)
+	}
+	now.SetManagedFields(u.GetManagedFields())
+	return true, now, tracker.Update(p.GetResource(), now, p.GetNamespace())
+}
+
 const plainGateway = `
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -137,7 +158,8 @@ func (r *rig) reconcile() error {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return r.deployer.reconcile(context.Background(), gatewayOf(r.t, u))
+	_, err = r.deployer.reconcile(context.Background(), gatewayOf(r.t, u), nil)
+	return err
 }
 
 // condition is what the Gateway's status says.
@@ -207,6 +229,45 @@ func TestARefusalOfThePodsIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.says("False", "PodsRefused", "violates PodSecurity", "pod-security.kubernetes.io/enforce")
+}
+
+func TestADeploymentThatDoesNotGoOnIsStuck(t *testing.T) {
+	at := func(second string) string { return "1970-01-01T00:" + second + "Z" } // the rig's time is 16:40
+	for name, c := range map[string]struct {
+		status string
+		want   string
+		words  string
+	}{
+		"a rollout past its deadline": {`{observedGeneration: 9, updatedReplicas: 1, availableReplicas: 1, conditions: [{type: Progressing, status: "False", reason: ProgressDeadlineExceeded}]}`,
+			"Stuck", "has not gone on in time, and 1 pods are available"},
+		"no pod for two minutes": {`{observedGeneration: 9, updatedReplicas: 1, conditions: [{type: Progressing, status: "True", reason: NewReplicaSetAvailable}, {type: Available, status: "False", lastTransitionTime: "` + at("14:40") + `"}]}`,
+			"Stuck", "since 1970-01-01T00:14:40Z; see kubectl describe -n shop pods"},
+		"no pod for a moment": {`{observedGeneration: 9, updatedReplicas: 1, conditions: [{type: Progressing, status: "True", reason: NewReplicaSetAvailable}, {type: Available, status: "False", lastTransitionTime: "` + at("16:30") + `"}]}`,
+			"Progressing", "0 are available"},
+		"pods that are made for the first time": {`{observedGeneration: 9, updatedReplicas: 1, conditions: [{type: Progressing, status: "True", reason: ReplicaSetUpdated}, {type: Available, status: "False", lastTransitionTime: "` + at("10:00") + `"}]}`,
+			"Progressing", "0 are available"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, plainGateway)
+			r.status = nil
+			if err := yaml.Unmarshal([]byte(c.status), &r.status); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			r.says("False", c.want, c.words)
+		})
+	}
+}
+
+func TestADeploymentWithoutPodsIsNotDeployed(t *testing.T) {
+	r := newRig(t, strings.Replace(plainGateway, "spec: {", "spec: {infrastructure: {parametersRef: {group: '', kind: ConfigMap, name: options}}, ", 1),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: shop, name: options}, data: {deployment: 'spec: {replicas: 0}'}}")
+	if err := r.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	r.says("False", "Stuck", "kubectl scale -n shop deployment waypoint --replicas=1")
 }
 
 func TestAnObjectOfSomebodyElseIsNeverTouched(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +25,15 @@ import (
 // The reasons of the condition, beside those of waypoint.Refusal.
 const (
 	reasonDeployed    = "Deployed"
-	reasonTaken       = "Taken"       // an object of the name is somebody else's
+	reasonTaken       = "Taken"       // an object of the name is somebody else's, or Istio's controller is at work on the Gateway
 	reasonRefused     = "Refused"     // the API server does not take an object
 	reasonPodsRefused = "PodsRefused" // it does not take the pods
-	reasonProgressing = "Progressing"
+	reasonProgressing = wellknown.ReasonProgressing
+	reasonStuck       = "Stuck" // the pods do not become available
 )
+
+// unavailableFor is how long no pod of a Deployment that was rolled out may be available before it counts as stuck.
+const unavailableFor = time.Minute
 
 // verdict is what the condition says of a Gateway.
 type verdict struct {
@@ -36,16 +41,22 @@ type verdict struct {
 	reason, message string
 }
 
-// reconcile brings the objects of a Gateway about and says in its status what came of it. Its error is one that time may mend.
-func (d *Deployer) reconcile(ctx context.Context, gw *gatewayv1.Gateway) error {
-	v, failed := d.deploy(ctx, gw)
+// reconcile brings the objects of a Gateway about and says in its status what came of it. It returns the reason of the condition, which is
+// empty if nothing is known about the Gateway. Its error is one that time may mend. class is nil if there is none of the name.
+func (d *Deployer) reconcile(ctx context.Context, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (reason string, _ error) {
+	v, failed := d.deploy(ctx, gw, class)
 	if failed != nil && v.reason == "" {
-		return failed // nothing is known about the Gateway
+		return "", failed
 	}
-	return errors.Join(failed, d.tell(ctx, gw, v))
+	return v.reason, errors.Join(failed, d.tell(ctx, gw, v))
 }
 
-func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway) (verdict, error) {
+func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (verdict, error) {
+	if ofIstiosClass(gw, class) {
+		if why, err := d.istioAtWork(ctx); why != "" || err != nil {
+			return verdict{reason: reasonTaken, message: why + ", and this mesh leaves its Gateways alone; " + istioCure(gw)}, err
+		}
+	}
 	in, err := d.input(ctx, gw)
 	if err != nil {
 		return verdict{}, err
@@ -62,9 +73,25 @@ func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway) (verdict, 
 		return verdict{}, err
 	}
 	// All are looked at before the first is applied: half a waypoint is of no use.
+	var adopted []*unstructured.Unstructured
 	for _, m := range manifests {
-		if why, err := d.taken(ctx, gw, m); why != "" || err != nil {
-			return verdict{reason: reasonTakenIf(why), message: why}, err
+		there, err := d.look(ctx, m)
+		if err != nil {
+			return verdict{}, err
+		}
+		if there == nil {
+			continue
+		}
+		if why := taken(gw, m, there); why != "" {
+			return verdict{reason: reasonTaken, message: why}, nil
+		}
+		if madeByIstio(gw, there) {
+			adopted = append(adopted, there)
+		}
+	}
+	for _, there := range adopted {
+		if err := d.adopt(ctx, there); err != nil {
+			return verdict{}, err
 		}
 	}
 	var deployment *unstructured.Unstructured
@@ -86,14 +113,7 @@ func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway) (verdict, 
 	if err != nil {
 		return verdict{}, err
 	}
-	return judge(deployment)
-}
-
-func reasonTakenIf(why string) string {
-	if why == "" {
-		return ""
-	}
-	return reasonTaken
+	return judge(deployment, d.Now())
 }
 
 // input reads what bears on a Gateway's objects.
@@ -129,33 +149,48 @@ func (d *Deployer) input(ctx context.Context, gw *gatewayv1.Gateway) (waypoint.I
 	return in, nil
 }
 
-// taken says why an object cannot be applied: one of its name is there, and somebody else made it. It is never touched.
-func (d *Deployer) taken(ctx context.Context, gw *gatewayv1.Gateway, m *unstructured.Unstructured) (string, error) {
+// look reads the object of a manifest's name; nil if there is none.
+func (d *Deployer) look(ctx context.Context, m *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	there, err := d.Client.Resource(resources[m.GetKind()]).Namespace(m.GetNamespace()).Get(ctx, m.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", nil
+		return nil, nil
 	} else if err != nil {
-		return "", fmt.Errorf("look for %s %s/%s: %w", m.GetKind(), m.GetNamespace(), m.GetName(), err)
+		return nil, fmt.Errorf("look for %s %s/%s: %w", m.GetKind(), m.GetNamespace(), m.GetName(), err)
 	}
+	return there, nil
+}
+
+// taken says why an object cannot be applied: one of its name is there that is neither the deployer's nor one that Istio's controller made for
+// the same Gateway and gave up. It is never touched.
+func taken(gw *gatewayv1.Gateway, m, there *unstructured.Unstructured) string {
 	owned := waypoint.Owns(gw, there.GetOwnerReferences())
-	switch made := madeHere(there); {
+	made := madeHere(there)
+	switch {
 	case owned && made:
-		return "", nil
+		return ""
+	case madeByIstio(gw, there):
+		if otherSelector(there, m) {
+			return fmt.Sprintf("Deployment %s/%s is of an Istio before 1.24, and its selector cannot be changed; delete it with kubectl delete -n %[1]s deployment %[2]s, after which connections through the waypoint fail until its new pods are ready",
+				m.GetNamespace(), m.GetName())
+		}
+		return ""
 	case made && len(there.GetOwnerReferences()) > 0:
-		return fmt.Sprintf("%s %s/%s belongs to an earlier Gateway of this name and is about to be removed", m.GetKind(), m.GetNamespace(), m.GetName()), nil
+		return fmt.Sprintf("%s %s/%s belongs to an earlier Gateway of this name and is about to be removed", m.GetKind(), m.GetNamespace(), m.GetName())
 	case m.GetKind() == "ServiceAccount":
 		return fmt.Sprintf("ServiceAccount %s/%s exists and was not made for this Gateway; name it in the Gateway's annotation %s if the waypoint is to run as it, or give the Gateway another name",
-			m.GetNamespace(), m.GetName(), wellknown.GatewayServiceAccount), nil
+			m.GetNamespace(), m.GetName(), wellknown.GatewayServiceAccount)
 	}
 	return fmt.Sprintf("%s %s/%s exists and was made by %s; delete it with kubectl delete -n %[2]s %[5]s %[3]s if the waypoint is to have its place, or give the Gateway another name",
-		m.GetKind(), m.GetNamespace(), m.GetName(), makers(there), strings.ToLower(m.GetKind())), nil
+		m.GetKind(), m.GetNamespace(), m.GetName(), makers(there), strings.ToLower(m.GetKind()))
 }
 
 // madeHere says whether the deployer has applied an object before.
 func madeHere(u *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(u.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
-		return f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == ""
-	})
+	return slices.ContainsFunc(u.GetManagedFields(), appliedHere)
+}
+
+func appliedHere(f metav1.ManagedFieldsEntry) bool {
+	return f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == ""
 }
 
 // makers names who wrote an object, as the API server remembers it.
@@ -212,7 +247,7 @@ func (d *Deployer) remove(ctx context.Context, gw *gatewayv1.Gateway, kind strin
 }
 
 // judge says what is to be said of a Deployment that was applied.
-func judge(u *unstructured.Unstructured) (verdict, error) {
+func judge(u *unstructured.Unstructured, now time.Time) (verdict, error) {
 	deployment := &appsv1.Deployment{}
 	if err := convert(u, deployment); err != nil {
 		return verdict{}, fmt.Errorf("read Deployment %s/%s: %w", u.GetNamespace(), u.GetName(), err)
@@ -222,16 +257,12 @@ func judge(u *unstructured.Unstructured) (verdict, error) {
 		wanted = *deployment.Spec.Replicas
 	}
 	name := "Deployment " + deployment.Namespace + "/" + deployment.Name
+	if wanted == 0 {
+		return verdict{reason: reasonStuck, message: fmt.Sprintf("%s: it is to have no pods; give it some with kubectl scale -n %s deployment %s --replicas=1", name, deployment.Namespace, deployment.Name)}, nil
+	}
 	if status.ObservedGeneration >= deployment.Generation {
-		for _, c := range status.Conditions {
-			if c.Type != appsv1.DeploymentReplicaFailure || c.Status != corev1.ConditionTrue {
-				continue
-			}
-			cure := "see kubectl describe -n " + deployment.Namespace + " replicaset -l " + wellknown.GatewayName + "=" + deployment.Name
-			if strings.Contains(c.Message, "violates PodSecurity") {
-				cure = "take out of the parameters what the level of namespace " + deployment.Namespace + " does not admit, or change its label pod-security.kubernetes.io/enforce"
-			}
-			return verdict{reason: reasonPodsRefused, message: fmt.Sprintf("%s: its pods are refused: %s; %s", name, c.Message, cure)}, nil
+		if v, is := failing(deployment, name, now); is {
+			return v, nil
 		}
 	}
 	if status.ObservedGeneration < deployment.Generation || status.UpdatedReplicas < wanted || status.AvailableReplicas < wanted {
@@ -239,3 +270,29 @@ func judge(u *unstructured.Unstructured) (verdict, error) {
 	}
 	return verdict{ok: true, reason: reasonDeployed, message: fmt.Sprintf("%s: %d of %d pods are available", name, status.AvailableReplicas, wanted)}, nil
 }
+
+// failing says what keeps the pods of a Deployment from becoming available, by the conditions of its present generation.
+func failing(d *appsv1.Deployment, name string, now time.Time) (verdict, bool) {
+	of := map[appsv1.DeploymentConditionType]appsv1.DeploymentCondition{}
+	for _, c := range d.Status.Conditions {
+		of[c.Type] = c
+	}
+	refused, rollout, available := of[appsv1.DeploymentReplicaFailure], of[appsv1.DeploymentProgressing], of[appsv1.DeploymentAvailable]
+	pods := "-n " + d.Namespace + " pods -l " + wellknown.GatewayName + "=" + d.Name
+	switch {
+	case refused.Status == corev1.ConditionTrue:
+		cure := "see kubectl describe -n " + d.Namespace + " replicaset -l " + wellknown.GatewayName + "=" + d.Name
+		if strings.Contains(refused.Message, "violates PodSecurity") {
+			cure = "take out of the parameters what the level of namespace " + d.Namespace + " does not admit, or change its label pod-security.kubernetes.io/enforce"
+		}
+		return verdict{reason: reasonPodsRefused, message: fmt.Sprintf("%s: its pods are refused: %s; %s", name, refused.Message, cure)}, true
+	case rollout.Status == corev1.ConditionFalse:
+		return verdict{reason: reasonStuck, message: fmt.Sprintf("%s: its rollout has not gone on in time, and %d pods are available; see kubectl describe %s", name, d.Status.AvailableReplicas, pods)}, true
+	case rollout.Reason == rolledOut && available.Status == corev1.ConditionFalse && d.Status.AvailableReplicas == 0 && now.Sub(available.LastTransitionTime.Time) >= unavailableFor:
+		return verdict{reason: reasonStuck, message: fmt.Sprintf("%s: none of its pods has been available since %s; see kubectl describe %s", name, available.LastTransitionTime.UTC().Format(time.RFC3339), pods)}, true
+	}
+	return verdict{}, false
+}
+
+// rolledOut is the reason of a Deployment's condition Progressing once all its pods were available.
+const rolledOut = "NewReplicaSetAvailable"

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"lateen.dev/lateen/internal/kube"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -55,7 +54,7 @@ func (d *Deployer) tell(ctx context.Context, gw *gatewayv1.Gateway, v verdict) e
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // it is gone, or another one has its name by now
 	case err != nil:
-		return fmt.Errorf("write the condition %s of Gateway %s/%s: %s", wellknown.Deployed, gw.Namespace, gw.Name, kube.Cause(err))
+		return fmt.Errorf("write the condition %s of Gateway %s/%s: %w", wellknown.Deployed, gw.Namespace, gw.Name, err)
 	}
 	d.Logger.Info("deployer: "+message, "gateway", gw.Namespace+"/"+gw.Name, "reason", v.reason)
 	return nil

@@ -133,6 +133,20 @@ var advice = []advised{
 			{"pilot_info", "always 1; `version`"},
 		}},
 	}},
+	{deployProgram, "Address of `--debug-listen`, `/metrics`, on Kubernetes only. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
+		{"Waypoints", []metricAdvice{
+			{"lateen_deployer_gateways", "in the replica that leads: any but `Deployed` and, for a while, `Progressing`: the condition `lateen.dev/Deployed` of the Gateway says what to do"},
+			{"lateen_deployer_reconciles_total", "in the replica that leads: each Gateway is looked at every 30 s at least; no rate although there are waypoints: none is looked at. `Unknown`: nothing came of the look, and `lateen_deployer_errors_total` counts why"},
+			{"lateen_deployer_errors_total", "`Forbidden`: its roles lack a right, or an admission policy refuses, and the condition names it; `Conflict` now and then is nothing; `Unreachable`: the API server does not answer; the log has the words"},
+			{"lateen_deployer_reconcile_seconds", "a waypoint takes about eight requests to the API server"},
+			{"lateen_deployer_last_reconcile_seconds", "the same of the last look, for one that scrapes no histograms"},
+			{"lateen_deployer_queue_length", "above 0 for long: there are more Gateways than it looks at in 30 s, or the API server is slow"},
+		}},
+		{"Program", []metricAdvice{
+			{"lateen_deployer_leader", "the sum over replicas is 1, for seconds 0 when the leader has died. 0 for longer: waypoints stay as they are, and new ones are not made"},
+			{"lateen_deployer_ready", "0: it leads and cannot read the cluster's Gateways; the page `/ready` says so, the log why"},
+		}},
+	}},
 	{agentProgram, "Address of `--http`, `/metrics`, on every node. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
 		{"Capture", []metricAdvice{
 			{"lateen_agent_captured_pods", "pods in the mesh on this node"},

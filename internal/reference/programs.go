@@ -45,6 +45,7 @@ type metric struct {
 const (
 	nodeProgram    = "lateen-proxy node"
 	controlProgram = "lateen-control"
+	deployProgram  = "lateen-control deployer"
 	agentProgram   = "lateen-agent"
 	cliProgram     = "lateen"
 )
@@ -78,7 +79,7 @@ func allMetrics(n node) ([]metric, error) {
 		all[i].Program = nodeProgram
 	}
 	_, agentRegistry := agent.Reference()
-	for program, registry := range map[string]*prometheus.Registry{controlProgram: control.Reference(), agentProgram: agentRegistry} {
+	for program, registry := range map[string]*prometheus.Registry{controlProgram: control.Reference(), deployProgram: deployer.Reference(), agentProgram: agentRegistry} {
 		metrics, err := gathered(program, registry)
 		if err != nil {
 			return nil, err

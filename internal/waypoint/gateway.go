@@ -25,15 +25,22 @@ const (
 	ReadyPort   = 15021
 )
 
-// managed is the value of the label gateway.istio.io/managed on the objects of a waypoint. Services with it have no waypoint themselves.
-const managed = "istio.io-mesh-controller"
+// Managed is the value of the label gateway.istio.io/managed on the objects of a waypoint, whoever deploys it. Services with it have no waypoint
+// themselves.
+const Managed = "istio.io-mesh-controller"
+
+// Controller is the name of the controller of a class's Gateways; empty if it is not known. object is the GatewayClass, or nil if there is
+// none of the name.
+func Controller(class string, object *gatewayv1.GatewayClass) string {
+	if object != nil {
+		return string(object.Spec.ControllerName)
+	}
+	return map[string]string{Class: wellknown.LateenWaypointController, IstioClass: wellknown.MeshController}[class]
+}
 
 // Serves says whether Gateways of a class are deployed. object is the GatewayClass, or nil if there is none of the name.
 func Serves(class string, object *gatewayv1.GatewayClass, istioToo bool) bool {
-	controller := map[string]string{Class: wellknown.LateenWaypointController, IstioClass: wellknown.MeshController}[class]
-	if object != nil {
-		controller = string(object.Spec.ControllerName)
-	}
+	controller := Controller(class, object)
 	return controller == wellknown.LateenWaypointController || istioToo && controller == wellknown.MeshController
 }
 
@@ -118,7 +125,7 @@ func labels(gw *gatewayv1.Gateway) map[string]string {
 	}
 	out[wellknown.GatewayName] = gw.Name
 	out[wellknown.GatewayClassName] = string(gw.Spec.GatewayClassName)
-	out[wellknown.GatewayManaged] = managed
+	out[wellknown.GatewayManaged] = Managed
 	return out
 }
 

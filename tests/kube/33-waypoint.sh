@@ -44,6 +44,27 @@ check "which is told so" eventually 60 says taken Taken
 equal "the Service is as it was" "80" "$(k -n ways get service taken -o jsonpath='{.spec.ports[*].port}')"
 check_not "and no Deployment was made" k -n ways get deployment taken
 
+check "a Gateway of Istio's class" bash -c "'$ROOT/bin/lateen' waypoint generate -n ways --name moved | sed s/lateen-waypoint/istio-waypoint/ | '$KUBE/k' apply -f -"
+uid=$(k -n ways get gateway moved -o jsonpath='{.metadata.uid}')
+check "and what Istio's controller made for it" k apply --server-side --field-manager=istio.io/gateway-controller -f - <<Y
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {namespace: ways, name: moved, labels: {gateway.istio.io/managed: istio.io-mesh-controller}, ownerReferences: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, name: moved, uid: "$uid"}]}
+spec:
+  selector: {matchLabels: {gateway.networking.k8s.io/gateway-name: moved}}
+  template:
+    metadata: {labels: {gateway.networking.k8s.io/gateway-name: moved}}
+    spec:
+      containers: [{name: istio-proxy, image: istio.invalid/proxy, env: [{name: CA_ADDR, value: istiod.istio-system.svc}], volumeMounts: [{name: istio-envoy, mountPath: /etc/istio/proxy}]}]
+      volumes: [{name: istio-envoy, emptyDir: {}}]
+Y
+check_not "the deployer leaves it alone" says moved Deployed
+check "its owner moves it to this mesh" k -n ways patch gateway moved --type=merge -p '{"spec":{"gatewayClassName":"lateen-waypoint"}}'
+check "the deployer adopts it" eventually 90 says moved Deployed
+equal "nothing of Istio's proxy is left in its pods" "" "$(k -n ways get deployment moved -o json | jq -r '.spec.template.spec | .containers[].env[].name, .volumes[].name' | grep -xE 'CA_ADDR|istio-envoy')"
+equal "and no field is Istio's" "" "$(k -n ways get deployment moved --show-managed-fields -o json | jq -r '.metadata.managedFields[].manager' | grep -x istio.io/gateway-controller)"
+
 may() { k auth can-i "$@" --as=system:serviceaccount:lateen-system:lateen-deployer; }
 check_not "the deployer may not read Secrets" may get secrets -n ways
 check_not "nor make pods by itself" may create pods -n ways

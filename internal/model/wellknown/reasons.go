@@ -19,3 +19,7 @@ const (
 	// ReasonStandIn is False's where this generation of the object is refused, and what stands in for it is made for the proxies.
 	ReasonStandIn = "StandIn"
 )
+
+// ReasonProgressing is the reason of a Deployed condition that is False while the Deployment goes on: its pods are on their way. All other
+// reasons of False say that somebody must do something.
+const ReasonProgressing = "Progressing"
