@@ -28,6 +28,7 @@ var needs = []need{
 	{"lateen-control", "", "configmaps", "get list watch update", "istio-ca-root-cert"},
 	{"lateen-control", "", "configmaps", "get list watch update", "lateen-assignments"},
 	{"lateen-control", "", "configmaps", "list watch", "istio"},
+	{"lateen-control", "", "events", "create", ""},
 	{"lateen-control", "coordination.k8s.io", "leases", "create", ""},
 	{"lateen-control", "coordination.k8s.io", "leases", "get update", "lateen-control"},
 	{"lateen-control", "", "secrets", "create", ""},

@@ -51,6 +51,13 @@ func (c *requestCompiler) settle(b *batch, key model.Key) {
 	}
 }
 
+// Settings are the settings of the mesh in force, with what their author is told of them.
+func (c *Compiler) Settings() translate.MeshSettings {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests.settings
+}
+
 // compileGateway compiles a Gateway for its own proxies.
 func (c *requestCompiler) compileGateway(b *batch, key model.Key) {
 	name := key.Namespace + "/" + key.Name

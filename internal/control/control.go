@@ -192,6 +192,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		func() float64 { return float64(len(c.problems()) + c.store.Ineffective()) },
 		func(t string) float64 { return float64(c.log.Len(t)) },
 	)
+	c.metrics.RegisterSettings(func() float64 { return float64(len(c.compile.Settings().Unserved)) })
 	c.metrics.RegisterReady(c.ready)
 	registerAuthority(c.metrics.Registry, c.authority)
 	pages := guard(debugPages(status.Handler(sources), c.authority))
@@ -292,8 +293,25 @@ func (c *Control) problems() []files.Problem {
 	for _, m := range c.compile.Misplaced() {
 		out = append(out, files.Problem{Object: m.Key.String(), Severity: files.Warning, Message: m.Message})
 	}
+	if c.opts.Kube {
+		// A ConfigMap has no status there, so that its conditions would be nowhere. The local engine keeps them.
+		out = append(out, settingsProblems(c.opts.Mesh.ConfigKey(), c.compile.Settings().Conditions)...)
+	}
 	return out
 }
+
+// settingsProblems are the conditions of the mesh's settings that say more than that they are accepted.
+func settingsProblems(key model.Key, conditions []model.Condition) (out []files.Problem) {
+	for _, c := range conditions {
+		if c.Status != model.True || c.Reason != accepted {
+			out = append(out, files.Problem{Object: key.String(), Severity: files.Warning, Message: c.Message})
+		}
+	}
+	return out
+}
+
+// accepted is the reason of a condition without a but.
+const accepted = "Accepted"
 
 func (c *Control) ready() error {
 	switch {

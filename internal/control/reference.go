@@ -19,6 +19,7 @@ func Reference() *prometheus.Registry {
 	m.RegisterLeader(func() bool { return false })
 	registerAuthority(m.Registry, unsigned{})
 	m.RegisterReplicas(none, none)
+	m.RegisterSettings(none)
 	m.StatusWritten("AuthorizationPolicy", "written")
 	// A metric with labels shows only once it has a series.
 	m.Connected(0)

@@ -21,6 +21,7 @@ import (
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/control/conditions"
+	"lateen.dev/lateen/internal/control/events"
 	wire "lateen.dev/lateen/internal/gen/replica"
 	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model"
@@ -112,10 +113,19 @@ func (c *Control) together(sources *status.Sources) error {
 	}
 	writer := conditions.New(conditions.Options{Client: client, Cluster: r.source, Store: c.store, Programmed: r.view.Of, Versions: r.view.Versions, Prepare: c.prepare, Mesh: c.opts.Mesh, Controllers: controllers,
 		Observer: c.metrics, Logger: c.logger, Now: time.Now})
+	typed, err := clients.Typed(r.config)
+	if err != nil {
+		return err
+	}
+	notes := events.New(events.Options{Client: typed.CoreV1(), Object: c.opts.Mesh.ConfigKey(), Store: c.store, Refusal: r.source.Refusal, Instance: os.Getenv("POD_NAME"), Logger: c.logger, Now: time.Now})
 	r.view.Hear(writer.Changed)
-	r.source.Hear(writer.Judged)
+	r.source.Hear(func(key model.Key) {
+		writer.Judged(key)
+		notes.Judged(key)
+	})
 	r.while(r.view.Lead)
 	r.while(writer.Lead)
+	r.while(notes.Lead)
 	wire.RegisterAcknowledgementsServer(c.grpc, &replica.Service{Local: local, Authorize: c.isReplica, Logger: c.logger, Closed: c.xds.Closed()})
 	c.tasks = append(c.tasks, local.Run, r.view.Run)
 	c.metrics.RegisterReplicas(func() float64 { return float64(writer.Waiting()) }, func() float64 { return float64(r.view.Unasked()) })

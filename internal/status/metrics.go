@@ -98,6 +98,11 @@ func (m *Metrics) RegisterState(generation func() float64, objects func() float6
 	}
 }
 
+// RegisterSettings exposes how much of the mesh's settings has no effect.
+func (m *Metrics) RegisterSettings(unserved func() float64) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_mesh_config_unserved_fields", Help: "Fields of the MeshConfig that no proxy of the mesh goes by."}, unserved))
+}
+
 // RegisterReady exposes whether a replica serves what it should; ready answers what it waits for, or nil.
 func (m *Metrics) RegisterReady(ready func() error) {
 	m.flag("lateen_control_ready", "1 while this replica has read everything and serves proxies.", func() bool { return ready() == nil })

@@ -20,6 +20,8 @@ import (
 // MeshSettings are the settings of the mesh that proxies obey which read requests.
 type MeshSettings struct {
 	Settings *l7.MeshSettings
+	// Unserved are the fields that are set and that no proxy goes by.
+	Unserved []string
 	// Conditions are for the author of the ConfigMap.
 	Conditions []model.Condition
 }
@@ -60,9 +62,9 @@ func ReadMeshConfig(mesh Mesh, config *corev1.ConfigMap) MeshSettings {
 	if file := read.Message.GetAccessLogFile(); file != "" && file != "/dev/stdout" {
 		v.note("", fmt.Sprintf("accessLogFile is %.100q: waypoints write the access log to their standard output, whatever the file", file))
 	}
-	if unserved := read.Unserved(mesh.TrustDomain, mesh.RootNamespace); len(unserved) > 0 {
-		message := "no proxy of this mesh goes by " + strings.Join(unserved, ", ")
-		deciding := slices.DeleteFunc(slices.Clone(unserved), func(name string) bool { return !slices.Contains(meshconfig.DecidingAccess, name) })
+	if out.Unserved = read.Unserved(mesh.TrustDomain, mesh.RootNamespace); len(out.Unserved) > 0 {
+		message := "no proxy of this mesh goes by " + strings.Join(out.Unserved, ", ")
+		deciding := slices.DeleteFunc(slices.Clone(out.Unserved), func(name string) bool { return !slices.Contains(meshconfig.DecidingAccess, name) })
 		if len(deciding) > 0 {
 			message += ", of which " + strings.Join(deciding, ", ") + " decide access"
 		}

@@ -56,6 +56,7 @@ const (
 	PartOf                   = "app.kubernetes.io/part-of"
 	Component                = "app.kubernetes.io/component"
 	ReportingAgent           = "lateen.dev/agent"
+	ReportingControl         = "lateen.dev/control"
 	ManagedBy                = "app.kubernetes.io/managed-by"
 	InstallRecord            = "lateen.dev/record"
 	BundleVersion            = "gateway.networking.k8s.io/bundle-version"
@@ -215,6 +216,8 @@ var Keys = []Key{
 		"which part of the mesh it is"},
 	{ReportingAgent, "Installation", Controller, "Event", "agent writes", "in `reportingController`",
 		"the event is the agent's: why a pod is not captured"},
+	{ReportingControl, "Installation", Controller, "Event", "control plane writes", "in `reportingController`",
+		"the event is the control plane's: what nobody goes by of the MeshConfig, at its ConfigMap"},
 	{ManagedBy, "Installation", Label, "any", "`lateen install` writes", "`lateen`, `Helm`",
 		"who installed the object: the command changes and removes only what is its own"},
 	{InstallRecord, "Installation", Label, "ConfigMap", "`lateen install` writes", "`install`",

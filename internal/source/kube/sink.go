@@ -9,6 +9,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"lateen.dev/lateen/internal/model"
@@ -37,6 +38,7 @@ type entry struct {
 	refused    bool
 	effect     string
 	generation int64
+	uid        types.UID // of an object whose present version was not taken
 	// strictest says how the present version would count where no earlier one is known; empty if it would not.
 	strictest string
 }
@@ -174,6 +176,7 @@ func (s *sink) set(changes []model.Change, r *reading) []model.Change {
 	s.tell(key, old.problems, r.problems)
 	value, stays := r.value, false
 	if next.refused {
+		next.uid = r.meta.UID
 		// What is no custom resource is more than its author's will: a pod that stayed as it was would keep an address that is another's by now.
 		if stays = (s.kind.custom || s.kind.stays) && old.live != nil && old.effect == "" && old.live.Value.(metav1.Object).GetUID() == r.meta.UID; !stays {
 			value, next.effect = r.strictest, r.effect

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -200,7 +201,8 @@ func (s *Source) Problems() []files.Problem {
 // Refused is an object of which the present version is not taken. An earlier one may be live.
 type Refused struct {
 	Key model.Key
-	// Generation is the metadata.generation of the version that is refused.
+	// UID is that of the object, and Generation the metadata.generation of the version that is refused.
+	UID        types.UID
 	Generation int64
 	// Condition says what is wrong with which field, and the fix. Its own Generation is not set.
 	Condition model.Condition
@@ -216,7 +218,7 @@ func (s *Source) Refused() []Refused {
 	for _, sink := range s.sinks {
 		for key, e := range sink.objects {
 			if e.refused {
-				out = append(out, Refused{Key: key, Generation: e.generation, Condition: condition(&e), Strictest: e.strictest})
+				out = append(out, Refused{Key: key, UID: e.uid, Generation: e.generation, Condition: condition(&e), Strictest: e.strictest})
 			}
 		}
 	}
@@ -236,7 +238,7 @@ func (s *Source) Refusal(key model.Key) (Refused, bool) {
 		if !ok || !e.refused {
 			return Refused{}, false
 		}
-		return Refused{Key: key, Generation: e.generation, Condition: condition(&e), Strictest: e.strictest}, true
+		return Refused{Key: key, UID: e.uid, Generation: e.generation, Condition: condition(&e), Strictest: e.strictest}, true
 	}
 	return Refused{}, false
 }
