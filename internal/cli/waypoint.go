@@ -195,8 +195,10 @@ func programmed(o api.Object, gw gatewayView) (status, reason string) {
 			return "False", p.Message
 		}
 	}
+	usable := slices.ContainsFunc(gw.Status.Conditions, func(c api.Condition) bool { return c.Type == "Programmed" && c.Status == "True" })
 	for _, c := range gw.Status.Conditions {
-		if c.Type == wellknown.Deployed && c.Status != "True" {
+		// A rollout of a waypoint that can be used leaves it usable.
+		if c.Type == wellknown.Deployed && c.Status != "True" && (c.Reason != wellknown.ReasonProgressing || !usable) {
 			return c.Status, c.Message
 		}
 	}

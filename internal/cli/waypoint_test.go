@@ -236,3 +236,24 @@ func TestWhatIsNotBoundIsNamedWithTheReason(t *testing.T) {
 		t.Errorf("json: %s%s", r.stdout, r.stderr)
 	}
 }
+
+// The Deployed condition goes before Programmed, but for a rollout of a waypoint that can be used.
+func TestAWaypointIsProgrammedDuringItsRollout(t *testing.T) {
+	for name, c := range map[string]struct{ deployed, programmed, want string }{
+		"a rollout":                  {`"status":"False","reason":"Progressing"`, "True", "True"},
+		"the first pods":             {`"status":"False","reason":"Progressing"`, "False", "False"},
+		"a rollout that is stuck":    {`"status":"False","reason":"Stuck"`, "True", "False"},
+		"parameters with an error":   {`"status":"False","reason":"InvalidParameters"`, "True", "False"},
+		"all pods":                   {`"status":"True","reason":"Deployed"`, "True", "True"},
+		"all pods, and no proxy yet": {`"status":"True","reason":"Deployed"`, "False", "False"},
+	} {
+		var gw gatewayView
+		text := fmt.Sprintf(`{"status":{"conditions":[{"type":"lateen.dev/Deployed","message":"of the deployer",%s},{"type":"Programmed","status":%q,"message":"of the control plane"}]}}`, c.deployed, c.programmed)
+		if err := json.Unmarshal([]byte(text), &gw); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := programmed(api.Object{}, gw); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -81,17 +81,19 @@ func (g *gateways) answer(b *batch, subject string) {
 func (g *gateways) settle(b *batch, key model.Key) {
 	var waypoint, served *translate.Waypoint
 	var networks []translate.NetworkGateway
+	hasProxy := false
 	gw, exists := g.store.Gateway(key)
 	if exists {
 		class, _ := g.store.GatewayClass(string(gw.Spec.GatewayClassName))
 		own, _ := g.store.Service(model.ServiceKey(key.Namespace, key.Name))
 		w, conditions := translate.Gateway(g.mesh, gw, class, own)
-		g.out.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class)}})
+		hasProxy = w != nil && g.hasProxy(w)
+		g.out.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class), Unready: w != nil && !hasProxy}})
 		waypoint, networks = w, translate.NetworkGateways(g.mesh, gw)
 		served = translate.Served(g.mesh, gw, class)
 	}
 	// What this mesh's proxies say of themselves counts before a condition, which is written after it.
-	ready := waypoint != nil && (served != nil || translate.Programmed(gw)) && g.hasProxy(waypoint)
+	ready := waypoint != nil && (served != nil || translate.Programmed(gw)) && hasProxy
 	if !translate.SameWaypoint(waypoint, g.waypoints[key]) || !translate.SameServer(served, g.served[key]) || ready != g.ready[key] {
 		g.answer(b, aboutWaypoint(key))
 	}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -266,8 +267,15 @@ func podTurnedReady(ch model.Changed) bool {
 	return (had && translate.PodReady(before)) != (has && translate.PodReady(now))
 }
 
-// gatewaysOfPod are the Gateways that are found under a Service which chooses the pod.
+// gatewaysOfPod are the Gateways that are found under a Service which chooses the pod. No Service chooses a pod that is gone, and its label says
+// whose it was.
 func gatewaysOfPod(x *sourceIndex, ch model.Changed, stale marker) {
+	if before, had := valueOf[*corev1.Pod](ch.Old); had {
+		gateway := model.GatewayKey(ch.Key.Namespace, before.Labels[wellknown.GatewayName])
+		if _, ok := x.store.Gateway(gateway); ok {
+			stale.mark(gateway)
+		}
+	}
 	for _, owner := range x.selection.ChosenBy(ch.Key) {
 		if owner.Kind != "Service" {
 			continue

@@ -138,6 +138,32 @@ func TestAWaypointIsNotUsedBeforeAPodOfItIsReady(t *testing.T) {
 	p.want("the pod is ready", "wp")
 }
 
+func TestAGatewayWithoutAReadyPodIsTold(t *testing.T) {
+	key := model.GatewayKey("shop", "wp")
+	p := newBindingPlane(t, NewAssignments())
+	unready := func(when string, want bool) {
+		t.Helper()
+		if e, ok := p.store.Entry(key); !ok || e.Unready() != want {
+			t.Errorf("%s: unready is %v", when, e.Unready())
+		}
+	}
+	ready := "podIP: 10.0.0.9, conditions: [{type: Ready, status: \"True\"}]"
+	one := strings.Replace(pod("shop", "wp-1", "10.0.0.9", "wp"), "labels: {", "labels: {gateway.networking.k8s.io/gateway-name: wp, ", 1)
+	if !strings.Contains(one, "gateway-name: wp") {
+		t.Fatal(one)
+	}
+	p.put(waypointOf("wp", "10.96.0.9"))
+	unready("nobody here knows its pods", false)
+	p.put(strings.Replace(waypointOf("wp", "10.96.0.9"), "clusterIP: 10.96.0.9,", "clusterIP: 10.96.0.9, selector: {app: wp},", 1))
+	unready("without a pod", true)
+	p.put(one)
+	unready("with a pod that is not ready", true)
+	p.put(strings.Replace(one, "podIP: 10.0.0.9", ready, 1))
+	unready("with a ready pod", false)
+	p.remove(model.PodKey("shop", "wp-1"))
+	unready("its pod is gone at once", true)
+}
+
 func TestOneThatIsSeenWithTheLabelFirstIsNeverReachedWithoutItsWaypoint(t *testing.T) {
 	for name, first := range map[string]string{
 		"its own label":   serviceWith("web", "istio.io/use-waypoint: wp"),

@@ -34,7 +34,7 @@ func (c Condition) says(o Condition) bool {
 // of each parent that it attaches to, and of each of its listeners.
 type Report struct {
 	Conditions []Condition
-	// Parts is nil for an object that has neither parents nor listeners, as most have.
+	// Parts is nil for an object that has neither parents, listeners nor proxies, as most have.
 	Parts *Parts
 }
 
@@ -44,7 +44,12 @@ type Parts struct {
 	Parents []ParentConditions
 	// Listeners are in the order of the object's listeners.
 	Listeners []ListenerConditions
+	// Unready says that none of the proxies of a Gateway can take connections, as far as their pods tell.
+	Unready bool
 }
+
+// Unready says that an object has proxies of its own, none of which can take connections.
+func (r Report) Unready() bool { return r.Parts != nil && r.Parts.Unready }
 
 // Parents are the conditions of the object's parents.
 func (r Report) Parents() []ParentConditions {
@@ -88,7 +93,7 @@ type ListenerConditions struct {
 // says whether another report tells the author the same.
 func (r Report) says(o Report) bool {
 	same := func(a, b []Condition) bool { return slices.EqualFunc(a, b, Condition.says) }
-	return same(r.Conditions, o.Conditions) &&
+	return same(r.Conditions, o.Conditions) && r.Unready() == o.Unready() &&
 		slices.EqualFunc(r.Parents(), o.Parents(), func(a, b ParentConditions) bool {
 			return a.Parent == b.Parent && a.Controller == b.Controller && same(a.Conditions, b.Conditions)
 		}) &&

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/replica"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -29,8 +32,11 @@ type listener struct {
 
 type address struct{ kind, value string }
 
-// reasonPending is the Gateway API's, of a listener that waits for what its Gateway waits for.
-const reasonPending = string(gatewayv1.ListenerReasonPending)
+// The Gateway API's reasons of what is not programmed. A listener waits for what its Gateway waits for.
+const (
+	reasonPending     = string(gatewayv1.ListenerReasonPending)
+	reasonNoResources = string(gatewayv1.GatewayReasonNoResources)
+)
 
 // gateway works out what is to be said of a waypoint. has says whether the proxies have it.
 func (w *Writer) gateway(e model.Entry, version replica.Version, has model.Condition, present *gatewayStatus) *gatewayStatus {
@@ -50,13 +56,47 @@ func (w *Writer) gateway(e model.Entry, version replica.Version, has model.Condi
 		out.listeners = append(out.listeners, at)
 	}
 	own := address{string(gatewayv1.HostnameAddressType), translate.OwnAddress(w.Mesh, gw)}
-	others := func(value string) bool { return value != own.value } // whoever runs the waypoint says where
-	out.kept = slices.ContainsFunc(gw.Status.Addresses, func(a gatewayv1.GatewayStatusAddress) bool { return others(a.Value) }) ||
-		present != nil && slices.ContainsFunc(present.addresses, func(a address) bool { return others(a.value) })
+	// Whoever runs the waypoint says where.
+	out.kept = addressOfOthers(gw, own.value) || present != nil && slices.ContainsFunc(present.addresses, func(a address) bool { return a.value != own.value })
 	if _, has := w.Store.Service(model.ServiceKey(gw.Namespace, gw.Name)); has {
 		out.addresses = []address{own}
 	}
 	return out
+}
+
+// reachable says whether a Gateway that the proxies have can be used: whether its Service has an address, and a pod is ready behind it. has is
+// what is to be said of one that can. A Gateway that could be used stays so while its pods come and go, unless somebody must do something
+// about them. During a rollout one ready pod is enough.
+func (w *Writer) reachable(e model.Entry, has model.Condition, present written) model.Condition {
+	gw, ok := e.Object.Value.(*gatewayv1.Gateway)
+	if !ok {
+		return has
+	}
+	name := gw.Namespace + "/" + gw.Name
+	if svc, there := w.Store.Service(model.ServiceKey(gw.Namespace, gw.Name)); there && svc.Spec.ClusterIP == "" && svc.Spec.Type != corev1.ServiceTypeExternalName && !addressOfOthers(gw, translate.OwnAddress(w.Mesh, gw)) {
+		return model.Condition{Status: model.False, Reason: reasonNoAddress, Message: "Service " + name + " has no address yet"}
+	}
+	if !e.Unready() {
+		return has
+	}
+	out := model.Condition{Status: model.False, Reason: reasonPending, Message: "no pod behind Service " + name + " is ready"}
+	deployed := slices.IndexFunc(gw.Status.Conditions, func(c metav1.Condition) bool { return c.Type == wellknown.Deployed })
+	if deployed < 0 {
+		return out // somebody else runs its pods
+	}
+	c := gw.Status.Conditions[deployed]
+	if c.Status != metav1.ConditionTrue && c.Reason != wellknown.ReasonProgressing {
+		out.Reason = reasonNoResources
+	} else if present.uid == string(gw.UID) && slices.ContainsFunc(present.conditions, func(c Condition) bool { return c.Type == programmed && c.Status == string(model.True) }) {
+		return has
+	}
+	out.Message += ": " + c.Message
+	return out
+}
+
+// addressOfOthers says whether a Gateway is found at another address than that of the Service of its name.
+func addressOfOthers(gw *gatewayv1.Gateway, own string) bool {
+	return slices.ContainsFunc(gw.Status.Addresses, func(a gatewayv1.GatewayStatusAddress) bool { return a.Value != own })
 }
 
 // listenerProgrammed says whether the proxies have a listener, by whether it is accepted and whether they have its Gateway.

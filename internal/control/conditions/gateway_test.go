@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -68,7 +69,8 @@ func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
 	r.listenersCome(waypoint, "mesh: Accepted=True/Accepted@1 Programmed=False/Pending@1 ResolvedRefs=True/ResolvedRefs@1; "+
 		"web: Accepted=False/UnsupportedProtocol@1 Programmed=False/Invalid@1 ResolvedRefs=True/ResolvedRefs@1", "null")
 
-	r.put(model.ServiceKey("shop", "w"), "s1", 0, &corev1.Service{}, nil, inForce)
+	addressed := func() *corev1.Service { return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9"}} }
+	r.put(model.ServiceKey("shop", "w"), "s1", 0, addressed(), nil, inForce)
 	put(2, tunnel)
 	r.say(replica.Verdict{Status: model.True, Reason: wellknown.ReasonProgrammed, Message: "all"})
 	const byName = `[{"type":"Hostname","value":"w.shop.svc.cluster.local"}]`
@@ -88,9 +90,55 @@ func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
 	put(3, tunnel)
 	r.listenersCome(waypoint, fmt.Sprintf(inAll, 3, 3, 3), "null")
 	theirs := map[string]any{"addresses": []any{map[string]any{"type": "IPAddress", "value": "10.0.0.9"}}}
-	r.put(model.ServiceKey("shop", "w"), "s2", 0, &corev1.Service{}, nil, inForce)
+	r.put(model.ServiceKey("shop", "w"), "s2", 0, addressed(), nil, inForce)
 	r.put(model.GatewayKey("shop", "x"), "g2", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, theirs, inForce)
 	r.listenersCome(model.GatewayKey("shop", "x"), fmt.Sprintf(inAll, 1, 1, 1), `[{"type":"IPAddress","value":"10.0.0.9"}]`)
+}
+
+func TestAGatewayIsProgrammedByItsServiceAndItsPods(t *testing.T) {
+	r := newRig(t)
+	r.writer.Mesh.DomainSuffix = "cluster.local"
+	r.put(model.GatewayClassKey("lateen-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: wellknown.LateenWaypointController}}, nil, inForce)
+	service := func(ip string) {
+		r.put(model.ServiceKey("shop", "w"), "s1", 0, &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip}}, nil, inForce)
+	}
+	put := func(unready bool, deployed ...metav1.Condition) {
+		r.unready = unready
+		r.put(waypoint, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}},
+			Status: gatewayv1.GatewayStatus{Conditions: deployed}}, nil, inForce)
+	}
+	says := func(status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: wellknown.Deployed, Status: status, Reason: reason, Message: "the deployer says " + reason}
+	}
+	comes := func(want string, words ...string) {
+		t.Helper()
+		c := r.comes(waypoint, "Accepted=True/Accepted@1 Programmed="+want+"@1")["Programmed"]
+		for _, w := range words {
+			if !strings.Contains(c["message"].(string), w) {
+				t.Errorf("%q does not say %q", c["message"], w)
+			}
+		}
+	}
+	service("")
+	put(false)
+	r.lead()
+	comes("False/AddressNotAssigned", "Service shop/w has no address yet")
+	service("10.96.0.9")
+	comes("True/Programmed")
+	put(true, says("False", "Progressing"))
+	r.idle()
+	comes("True/Programmed") // its pods come and go
+	put(true, says("False", "Stuck"))
+	comes("False/NoResources", "no pod behind Service shop/w is ready: the deployer says Stuck")
+	if text, _ := r.listeners(waypoint); !strings.Contains(text, "Programmed=False/Pending") {
+		t.Errorf("its listener says %s", text)
+	}
+	put(true, says("False", "Progressing"))
+	comes("False/Pending", "the deployer says Progressing") // it was not usable before
+	put(false, says("False", "Stuck"))
+	comes("True/Programmed") // a rollout that does not go on leaves the pods from before
+	put(true)
+	comes("False/Pending", "no pod behind Service shop/w is ready") // nobody says of its pods that they come again
 }
 
 // istio-waypoint is Istio's class, with Istio's controller, unless this mesh has taken its place: whatever is said of its Gateways, Istio says.

@@ -119,7 +119,9 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 		if taken.Status == model.False && taken.Reason == reasonNoAddress {
 			taken = model.Condition{Status: model.True, Reason: accepted, Message: "it is a waypoint"}
 		} else {
-			has = w.programmed(key, version, taken, present, programmed)
+			if has = w.programmed(key, version, taken, present, programmed); has.Status == model.True {
+				has = w.reachable(e, has, present)
+			}
 		}
 		out.gateway = w.gateway(e, version, has, present.gateway)
 		if names := out.gateway.invalid(); len(names) > 0 && taken.Reason == accepted {

@@ -18,7 +18,7 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
-// What came of an attempt to write.
+// Results of an attempt to write.
 const (
 	resultWritten   = "written"
 	resultUnchanged = "unchanged" // the status said so already

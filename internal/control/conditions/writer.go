@@ -25,7 +25,7 @@ import (
 // fieldManager is how the API server remembers whose a field is.
 const fieldManager = withdraw.FieldManager
 
-// How much is written: so many objects a second in all, so many at once after a pause, by so many at the same time. Namespaces have their turns
+// Limits of writing: so many objects a second in all, so many at once after a pause, by so many at the same time. Namespaces have their turns
 // one after the other.
 const (
 	writesPerSecond = 20
@@ -176,8 +176,11 @@ func (w *Writer) Lead(ctx context.Context) {
 			w.mu.Lock()
 			for key := range w.feed.Take() {
 				w.put(key, settleTime)
-				if key.Kind == "GatewayClass" {
+				switch key.Kind {
+				case "GatewayClass":
 					w.putGateways(key.Name)
+				case "Service":
+					w.putGateway(model.GatewayKey(key.Namespace, key.Name))
 				}
 			}
 			w.mu.Unlock()
@@ -195,6 +198,13 @@ func (w *Writer) putGateways(class string) {
 		if string(gateway.Spec.GatewayClassName) == class {
 			w.put(key, settleTime)
 		}
+	}
+}
+
+// putGateway has the Gateway looked at, if there is one, that is found under a Service. The lock is held.
+func (w *Writer) putGateway(key model.Key) {
+	if _, is := w.Store.Gateway(key); is {
+		w.put(key, settleTime)
 	}
 }
 

@@ -56,6 +56,7 @@ type rig struct {
 	asked   atomic.Int64 // requests of any kind
 	led     atomic.Int64 // how often the writer began to lead
 	log     said
+	unready bool // whether Gateways that are put have no ready pod
 
 	mu       sync.Mutex
 	verdict  replica.Verdict
@@ -204,7 +205,7 @@ func (r *rig) put(key model.Key, uid string, generation int64, value metav1.Obje
 	report := model.Report{Conditions: conditions}
 	if gw, ok := value.(*gatewayv1.Gateway); ok {
 		class, _ := r.store.GatewayClass(string(gw.Spec.GatewayClassName))
-		report.Parts = &model.Parts{Listeners: translate.ListenerConditions(gw, class)}
+		report.Parts = &model.Parts{Listeners: translate.ListenerConditions(gw, class), Unready: r.unready}
 	}
 	r.store.SetReport(key, report)
 }

@@ -58,19 +58,23 @@ func trim(o metav1.Object) metav1.Object {
 	o.SetResourceVersion("")
 	switch o := o.(type) {
 	case *gatewayv1.Gateway:
-		// Where it is found is written into its status. Of what is said of it, one condition is read back: whether a waypoint of others can be used.
-		o.Status = gatewayv1.GatewayStatus{Addresses: o.Status.Addresses, Conditions: programmed(o.Status.Conditions)}
+		// Where it is found is written into its status. Of what is said of it, two conditions are read back: whether a waypoint of others can be
+		// used, and how far the deployer is with one of this mesh.
+		o.Status = gatewayv1.GatewayStatus{Addresses: o.Status.Addresses, Conditions: readBack(o.Status.Conditions)}
 	case *gatewayv1.GatewayClass:
 		o.Status = gatewayv1.GatewayClassStatus{}
 	}
 	return o
 }
 
-// programmed keeps the condition that a Gateway is programmed, without what changes when nothing else does.
-func programmed(all []metav1.Condition) (kept []metav1.Condition) {
+// readBack keeps the conditions of a Gateway that mean something to the mesh, without what changes when nothing else does.
+func readBack(all []metav1.Condition) (kept []metav1.Condition) {
 	for _, c := range all {
-		if c.Type == string(gatewayv1.GatewayConditionProgrammed) {
+		switch c.Type {
+		case string(gatewayv1.GatewayConditionProgrammed):
 			kept = append(kept, metav1.Condition{Type: c.Type, Status: c.Status})
+		case wellknown.Deployed:
+			kept = append(kept, metav1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
 	return kept

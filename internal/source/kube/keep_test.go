@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/randfill"
 
 	"lateen.dev/lateen/internal/model"
@@ -233,4 +234,18 @@ func TestOnePodDoesNotFillTheMemory(t *testing.T) {
 		t.Errorf("%d bytes are counted of %d", in.labelSets.bytes, sum)
 	}
 	runtime.KeepAlive(in)
+}
+
+func TestOfAGatewaysConditionsTwoAreReadBack(t *testing.T) {
+	at := metav1.Unix(1000, 0)
+	gw := &gatewayv1.Gateway{Status: gatewayv1.GatewayStatus{Conditions: []metav1.Condition{
+		{Type: "Accepted", Status: "True", Reason: "Accepted", LastTransitionTime: at},
+		{Type: "Programmed", Status: "False", Reason: "Pending", Message: "it waits", ObservedGeneration: 3, LastTransitionTime: at},
+		{Type: wellknown.Deployed, Status: "False", Reason: "Stuck", Message: "no pod", ObservedGeneration: 3, LastTransitionTime: at},
+	}}}
+	trim(gw)
+	want := []metav1.Condition{{Type: "Programmed", Status: "False"}, {Type: wellknown.Deployed, Status: "False", Reason: "Stuck", Message: "no pod"}}
+	if !reflect.DeepEqual(gw.Status.Conditions, want) {
+		t.Errorf("kept %+v", gw.Status.Conditions)
+	}
 }
