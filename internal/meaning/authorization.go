@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	securityapi "istio.io/api/security/v1beta1"
+	typeapi "istio.io/api/type/v1beta1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/translate"
@@ -25,8 +27,10 @@ var connectionAttributes = []string{"source.ip", "source.namespace", sourcePrinc
 func (c *comparison) authorizations() {
 	for _, p := range c.AuthorizationPolicies {
 		switch {
+		case c.forGateways(p):
+			c.out.add("authorization-gateway", Difference{Object: policyObject(p), Field: "spec.targetRefs"})
 		case targeted(p):
-			c.out.add("authorization-waypoint", Difference{Object: policyObject(p), Field: "spec.targetRefs"})
+			// Waypoints of both meshes enforce it.
 		case p.Spec.Action != securityapi.AuthorizationPolicy_ALLOW && p.Spec.Action != securityapi.AuthorizationPolicy_DENY:
 			// Neither mesh's node proxies enforce AUDIT and CUSTOM.
 		case isDryRun(p):
@@ -44,6 +48,25 @@ func policyObject(p *securityv1.AuthorizationPolicy) Object {
 
 func targeted(p *securityv1.AuthorizationPolicy) bool {
 	return p.Spec.TargetRef != nil || len(p.Spec.TargetRefs) > 0 //nolint:staticcheck // targetRef is still accepted
+}
+
+// forGateways says whether a policy is for a Gateway, or the Gateways of a class, that are no waypoints. This mesh serves no others.
+func (c *comparison) forGateways(p *securityv1.AuthorizationPolicy) bool {
+	refs := p.Spec.TargetRefs
+	if ref := p.Spec.TargetRef; ref != nil { //nolint:staticcheck // targetRef is still accepted
+		refs = append(slices.Clone(refs), ref)
+	}
+	return slices.ContainsFunc(refs, func(ref *typeapi.PolicyTargetReference) bool {
+		switch ref.GetKind() {
+		case "GatewayClass":
+			return !c.isWaypointClass(ref.GetName())
+		case "Gateway":
+			return slices.ContainsFunc(c.Gateways, func(g *gatewayv1.Gateway) bool {
+				return g.Namespace == p.Namespace && g.Name == ref.GetName() && !c.isWaypointClass(string(g.Spec.GatewayClassName))
+			})
+		}
+		return false
+	})
 }
 
 // isDryRun says whether a policy only reports: both meshes read the annotation alike.

@@ -8,6 +8,7 @@ import (
 
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/waypoint"
 )
 
 // Classes of Istio that need no object to be known.
@@ -17,16 +18,12 @@ const (
 )
 
 func (c *comparison) gateways() {
-	classes := map[string]*gatewayv1.GatewayClass{}
-	for _, class := range c.GatewayClasses {
-		classes[class.Name] = class
-	}
 	for _, g := range c.Gateways {
 		d := Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "spec.gatewayClassName"}
 		name := string(g.Spec.GatewayClassName)
-		class := classes[name]
+		class := c.class(name)
 		switch {
-		case translate.IsWaypointClass(name, class):
+		case waypoint.Controller(name, class) == wellknown.MeshController:
 			c.out.add("gateway-waypoint", d)
 			c.unready(g)
 		case name == eastWestClass:
@@ -35,6 +32,20 @@ func (c *comparison) gateways() {
 			c.out.add("gateway-ingress", d)
 		}
 	}
+}
+
+// class finds a GatewayClass; nil if there is none of the name.
+func (c *comparison) class(name string) *gatewayv1.GatewayClass {
+	for _, class := range c.GatewayClasses {
+		if class.Name == name {
+			return class
+		}
+	}
+	return nil
+}
+
+func (c *comparison) isWaypointClass(name string) bool {
+	return translate.IsWaypointClass(name, c.class(name))
 }
 
 // unready is about a waypoint that Istio passes by because its Gateway has no address yet. This mesh finds it by its Service.

@@ -25,7 +25,7 @@ const (
 	AccessCloses Severity = "accessCloses"
 	// RouteChanges: connections go to another place or by another way.
 	RouteChanges Severity = "routeChanges"
-	// NotServed: waypoints, sidecars and gateways of Istio alone act on it, and no control plane configures these any more.
+	// NotServed: no part of this mesh acts on it, and no control plane configures sidecars and gateways of Istio any more.
 	NotServed Severity = "notServed"
 	// NameChanges: names, logs, metrics or limits change.
 	NameChanges Severity = "nameChanges"

@@ -196,7 +196,12 @@ var cases = []struct {
 		want: []string{"authorization-dry-run" + ap + "nameChanges", "authorization-dry-run-enforced" + ap + "accessCloses"}},
 	{name: "dry run with a ztunnel of no known version", change: func(c *Cluster) { c.Proxies[0].Image = "ztunnel:1.latest" }, objects: "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop, annotations: {istio.io/dry-run: 'true'}}\nspec: {}",
 		want: []string{"authorization-dry-run" + ap + "nameChanges"}},
-	{name: "targetRefs", objects: policy("{targetRefs: [{kind: Service, name: a}], action: DENY, rules: [{to: [{operation: {methods: [GET]}}]}]}"), want: []string{"authorization-waypoint" + ap + "notServed"}},
+	{name: "targetRefs", objects: policy("{targetRefs: [{kind: Service, name: a}], action: DENY, rules: [{to: [{operation: {methods: [GET]}}]}]}"), same: "authorization-waypoint"},
+	{name: "targetRefs with a gateway", objects: policy("{targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}]}") + "\n---\nkind: Gateway\nmetadata: {name: edge, namespace: shop}\nspec: {gatewayClassName: istio}",
+		want: []string{"authorization-gateway" + ap + "notServed", "gateway-ingress Gateway shop/edge: notServed"}},
+	{name: "targetRefs with a waypoint", objects: policy("{targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: w}]}") + "\n---\nkind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: lateen-waypoint}"},
+	{name: "targetRefs with classes", objects: policy("{targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: istio-waypoint}]}")},
+	{name: "targetRefs with the class of gateways", objects: policy("{targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: istio}]}"), want: []string{"authorization-gateway" + ap + "notServed"}},
 
 	{name: "STRICT with a selector in the root namespace", objects: "kind: PeerAuthentication\nmetadata: {name: p, namespace: istio-system}\nspec: {selector: {matchLabels: {app: a}}, mtls: {mode: STRICT}}",
 		want: []string{"peer-root-selector PeerAuthentication istio-system/p: accessCloses"}},
@@ -267,9 +272,9 @@ var cases = []struct {
 	{name: "UDP alone", objects: "kind: Service\nmetadata: {name: statsd, namespace: shop}\nspec: {ports: [{port: 8125, protocol: UDP}]}", want: []string{"udp-ports Service: routeChanges"}},
 	{name: "UDP beside TCP", objects: "kind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}"},
 
-	{name: "a waypoint", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\nstatus: {addresses: [{value: 10.0.0.1}]}", want: []string{"gateway-waypoint Gateway shop/w: notServed"}},
+	{name: "a waypoint", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\nstatus: {addresses: [{value: 10.0.0.1}]}", want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
 	{name: "a waypoint without an address", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
-		want: []string{"gateway-unready Gateway shop/w: routeChanges", "gateway-waypoint Gateway shop/w: notServed"}},
+		want: []string{"gateway-unready Gateway shop/w: routeChanges", "gateway-waypoint Gateway shop/w: routeChanges"}},
 	{name: "a gateway by its controller", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: ours}\n---\nkind: GatewayClass\nmetadata: {name: ours}\nspec: {controllerName: istio.io/gateway-controller}", want: []string{"gateway-ingress Gateway shop/g: notServed"}},
 	{name: "somebody else's gateway", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: nginx}"},
 	{name: "an entrance for other clusters", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: istio-east-west}", want: []string{"gateway-network Gateway shop/g: notServed"}},
@@ -290,6 +295,7 @@ var cases = []struct {
 	{name: "kinds that nobody acts on", change: func(c *Cluster) {
 		c.Unserved = []Object{{"VirtualService", "shop", "a"}, {"VirtualService", "shop", "b"}, {"Telemetry", "shop", "t"}}
 	}, want: []string{"kind-unserved Telemetry: notServed", "kind-unserved VirtualService: notServed"}},
+	{name: "tokens", change: func(c *Cluster) { c.Unserved = []Object{{"RequestAuthentication", "shop", "a"}} }, want: []string{"request-authentication RequestAuthentication: accessCloses"}},
 	{name: "another cluster", change: func(c *Cluster) { c.RemoteClusters = []Object{{"Secret", "istio-system", "east"}} }, want: []string{"remote-cluster Secret istio-system/east: routeChanges"}},
 }
 
@@ -349,6 +355,15 @@ func TestAnImagesTagThatNamesNoVersionIsNone(t *testing.T) {
 		minor, known := istioMinor(image)
 		if known != (want >= 0) || known && minor != want {
 			t.Errorf("%q: %d, %v", image, minor, known)
+		}
+	}
+}
+
+// Waypoints are deployed and configured by this mesh: no text may say of what they read that Istio's go on with it.
+func TestNoRuleSaysThatIstiosWaypointsGoOn(t *testing.T) {
+	for _, r := range Rules {
+		if strings.Contains(r.Then, "waypoints, sidecars") || strings.Contains(r.Then, "Istio's waypoints") {
+			t.Errorf("%s: %s", r.ID, r.Then)
 		}
 	}
 }

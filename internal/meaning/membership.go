@@ -99,7 +99,10 @@ func (c *comparison) injected(sidecars map[string][]string) {
 	}
 }
 
-// unserved groups by their kind the objects on which no part of this mesh acts.
+// requestAuthentication is the kind of which waypoints of this mesh read the rules and verify no tokens.
+const requestAuthentication = "RequestAuthentication"
+
+// unserved groups by their kind the objects on which no part of this mesh acts as Istio does.
 func (c *comparison) unserved() {
 	kinds := map[string][]string{}
 	for _, o := range c.Unserved {
@@ -108,7 +111,11 @@ func (c *comparison) unserved() {
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		d := Difference{Object: Object{Kind: kind}}
 		d.name(kinds[kind])
-		c.out.add("kind-unserved", d)
+		rule := "kind-unserved"
+		if kind == requestAuthentication {
+			rule = "request-authentication"
+		}
+		c.out.add(rule, d)
 	}
 	for _, o := range c.RemoteClusters {
 		c.out.add("remote-cluster", Difference{Object: o})

@@ -19,7 +19,7 @@ type Rule struct {
 
 const (
 	unservedToday = "waypoints, sidecars and gateways of Istio act on it"
-	unservedThen  = "they go on with what istiod told them last; a pod of theirs that starts anew gets no configuration"
+	unservedThen  = "waypoints of this mesh do not read it; sidecars and gateways of Istio go on with what istiod told them last, and a pod of theirs that starts anew gets no configuration"
 )
 
 func sev(s ...Severity) []Severity { return s }
@@ -44,9 +44,13 @@ var Rules = []Rule{
 		Today: "istiod does not send it to ztunnels", Then: "nothing is enforced; the node proxies log and count what it would decide", Keep: []string{"# delete the policy"}},
 	{ID: "authorization-dry-run-enforced", On: "the same, with ztunnels before 1.29", Severities: sev(AccessCloses),
 		Today: "istiod does not send it to ztunnels", Then: "from the change of control planes until the ztunnels are gone they enforce it", Keep: []string{"# delete the policy until Istio is gone"}},
-	{ID: "authorization-waypoint", On: "AuthorizationPolicy, `spec.targetRefs`", Severities: sev(NotServed),
-		Today: "a waypoint or gateway of Istio enforces it", Then: "that proxy goes on with what istiod told it last: a change of the policy has no effect, and node proxies do not enforce it",
+	{ID: "authorization-gateway", On: "AuthorizationPolicy, `spec.targetRefs` with a Gateway or a class that is no waypoint's", Severities: sev(NotServed),
+		Today: "a gateway of Istio enforces it", Then: "that gateway goes on with what istiod told it last: a change of the policy has no effect, and node proxies do not enforce it",
 		Keep: []string{"# for attributes of connections, replace spec.targetRefs:", "spec:", "  selector: {matchLabels: {app: WORKLOAD}}"}},
+	{ID: "authorization-waypoint", On: "AuthorizationPolicy, `spec.targetRefs` with Services and waypoints", Today: "waypoints enforce it", Then: "the same, of the waypoints that this mesh runs"},
+	{ID: "request-authentication", On: "RequestAuthentication", Severities: sev(AccessCloses),
+		Today: "waypoints, sidecars and gateways of Istio verify tokens by it", Then: "waypoints of this mesh verify no tokens yet: they refuse a request with a token where a rule looks for it",
+		Keep: []string{}},
 
 	{ID: "peer-root-selector", On: "PeerAuthentication of the root namespace with a selector", Severities: sev(AccessOpens, AccessCloses),
 		Today: "ambient mode passes over it", Then: "the pods of the root namespace that it selects obey it", Advice: "give it a selector that chooses nothing, or delete it"},
@@ -104,8 +108,8 @@ var Rules = []Rule{
 	{ID: "udp-ports", On: "Service and ServiceEntry, ports with UDP alone", Severities: sev(RouteChanges),
 		Today: "ztunnels carry TCP connections to them", Then: "TCP connections to them pass by the mesh; UDP does so in both", Keep: []string{"# a port with protocol TCP of the same number, if anybody uses it"}},
 
-	{ID: "gateway-waypoint", On: "Gateway of a waypoint's class", Severities: sev(NotServed),
-		Today: "istiod makes and configures its pods", Then: "connections go through it as before; its pods go on with what istiod told them last, and new ones get no configuration", Keep: []string{"# to do without it: metadata.labels istio.io/use-waypoint: none on what uses it"}},
+	{ID: "gateway-waypoint", On: "Gateway of Istio's class for waypoints", Severities: sev(RouteChanges),
+		Today: "istiod makes and configures its pods", Then: "once istiod is gone the deployer adopts what istiod made for it and replaces its pods by this mesh's, unless the values `deployer.enabled` or `deployer.namespaces` leave it out", Keep: []string{"# to do without it: metadata.labels istio.io/use-waypoint: none on what uses it"}},
 	{ID: "gateway-unready", On: "Gateway of a waypoint's class without `status.addresses`, with a Service of its name", Severities: sev(RouteChanges),
 		Today: "the waypoint counts as not ready, and connections go without it", Then: "connections go to its Service"},
 	{ID: "gateway-ingress", On: "Gateway of class `istio`", Severities: sev(NotServed),
@@ -129,7 +133,7 @@ var Rules = []Rule{
 	{ID: "pod-joins", On: "running pods with the label that Istio has not captured", Severities: sev(AccessCloses),
 		Today: "they are outside the mesh", Then: "they are captured: policies and PeerAuthentications hold for them", Keep: []string{"# in the pods' template:", "metadata:", "  labels: {istio.io/dataplane-mode: none}"}},
 
-	{ID: "kind-unserved", On: "VirtualService, DestinationRule, Gateway (Istio's), Sidecar, EnvoyFilter, WasmPlugin, TrafficExtension, Telemetry, RequestAuthentication, ProxyConfig, WorkloadGroup, and routes of the Gateway API", Severities: sev(NotServed),
+	{ID: "kind-unserved", On: "VirtualService, DestinationRule, Gateway (Istio's), Sidecar, EnvoyFilter, WasmPlugin, TrafficExtension, Telemetry, ProxyConfig, WorkloadGroup, and routes of the Gateway API", Severities: sev(NotServed),
 		Today: unservedToday, Then: unservedThen, Keep: []string{}},
 	{ID: "remote-cluster", On: "Secret with label `istio/multiCluster: \"true\"`", Severities: sev(RouteChanges),
 		Today: "istiod knows the workloads of another cluster by it", Then: "this cluster's are known alone", Keep: []string{}},

@@ -18,7 +18,7 @@ Istio is that of its main branch of August 2026 with ztunnel 1.30; what is in no
 | access opens | ` + "`accessOpens`" + ` | connections that are refused today are allowed |
 | access closes | ` + "`accessCloses`" + ` | connections that are allowed today are refused or fail |
 | connections go another way | ` + "`routeChanges`" + ` | they go to another place, or past a proxy |
-| no longer configured | ` + "`notServed`" + ` | waypoints, sidecars and gateways of Istio alone act on it, and no control plane configures these any more |
+| no longer configured | ` + "`notServed`" + ` | no part of this mesh acts on it, and no control plane configures sidecars and gateways of Istio any more |
 | names, logs or limits change | ` + "`nameChanges`" + ` | who may connect to whom does not |
 
 A row with *refuses* refuses the take-over, since no object can undo it for all that is yet to come. Set the value that the row names, or go on with

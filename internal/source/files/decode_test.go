@@ -195,6 +195,27 @@ func TestKindsThatAreNotImplementedAreKeptWithAReason(t *testing.T) {
 	}
 }
 
+// There are waypoints: what is kept without effect says what of it waypoints lack.
+func TestNoReasonSaysThatThereAreNoWaypoints(t *testing.T) {
+	for _, of := range []struct{ kind, says string }{
+		{"VirtualService", "waypoints of this mesh do not read it yet"}, {"DestinationRule", "waypoints of this mesh do not read it yet"}, {"Telemetry", "they do not read it yet"},
+		{"WasmPlugin", "run no extensions"}, {"HTTPRoute", "waypoints of this mesh do not read it yet"}, {"ListenerSet", "no gateways for traffic from outside yet"},
+	} {
+		found := false
+		for at, k := range kinds {
+			if at.kind == of.kind {
+				found = strings.Contains(k.reason, of.says)
+			}
+			if strings.Contains(k.reason, "no waypoints") {
+				t.Errorf("%s: %s", k.name, k.reason)
+			}
+		}
+		if !found {
+			t.Errorf("no %s whose reason says %q", of.kind, of.says)
+		}
+	}
+}
+
 func TestRefusesAFileThatIsTooLarge(t *testing.T) {
 	if _, problems := Decode("f.yaml", make([]byte, MaxFileSize+1)); len(problems) != 1 {
 		t.Errorf("problems %v", problems)

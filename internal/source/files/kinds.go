@@ -51,7 +51,10 @@ const (
 	reasonEngine    = "the engine runs it; the control plane does not read it"
 	reasonData      = "no part mounts it or reads environment variables from it yet"
 	reasonKube      = "Kubernetes acts on it; the mesh does not read it"
-	reasonWaypoints = "node proxies work at L4 and this mesh has no waypoints or gateways yet"
+	reasonUnread    = "waypoints of this mesh do not read it yet, and node proxies work at L4"
+	reasonExtension = "waypoints of this mesh run no extensions"
+	reasonTelemetry = "waypoints of this mesh log as the MeshConfig says and count by themselves; they do not read it yet"
+	reasonGateways  = "this mesh has no gateways for traffic from outside yet"
 	reasonSidecars  = "it configures sidecars, and this mesh has none"
 
 	reasonRegistration = "machines do not register themselves; write a WorkloadEntry for each"
@@ -87,33 +90,33 @@ var kinds = indexKinds([]kind{
 	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.ConfigMap], check: checkConfigMap, reads: isMeshConfig},
 	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.Secret]},
 
-	without(networkGroup, "VirtualService", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.VirtualService) proto.Message { return &o.Spec })),
-	without(networkGroup, "DestinationRule", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.DestinationRule) proto.Message { return &o.Spec })),
-	without(networkGroup, "Gateway", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.Gateway) proto.Message { return &o.Spec })),
+	without(networkGroup, "VirtualService", reasonUnread, istioNetwork, istio(func(o *networkingv1.VirtualService) proto.Message { return &o.Spec })),
+	without(networkGroup, "DestinationRule", reasonUnread, istioNetwork, istio(func(o *networkingv1.DestinationRule) proto.Message { return &o.Spec })),
+	without(networkGroup, "Gateway", reasonGateways, istioNetwork, istio(func(o *networkingv1.Gateway) proto.Message { return &o.Spec })),
 	without(networkGroup, "WorkloadGroup", reasonRegistration, istioNetwork, istio(func(o *networkingv1.WorkloadGroup) proto.Message { return &o.Spec })),
 	without(networkGroup, "Sidecar", reasonSidecars, istioNetwork, istio(func(o *networkingv1.Sidecar) proto.Message { return &o.Spec })),
 	without(networkGroup, "EnvoyFilter", "it patches Envoy's configuration, and no proxy of this mesh is Envoy", []string{"v1alpha3"},
 		istio(func(o *networkingv1alpha3.EnvoyFilter) proto.Message { return &o.Spec })),
 	without(networkGroup, "ProxyConfig", reasonSidecars, []string{"v1beta1"}, istio(func(o *networkingv1beta1.ProxyConfig) proto.Message { return &o.Spec })),
-	without("telemetry.istio.io", "Telemetry", reasonWaypoints, []string{"v1", "v1alpha1"}, istio(func(o *telemetryv1.Telemetry) proto.Message { return &o.Spec })),
-	without("extensions.istio.io", "WasmPlugin", reasonWaypoints, []string{"v1alpha1"}, istio(func(o *extensionsv1alpha1.WasmPlugin) proto.Message { return &o.Spec })),
-	kept("extensions.istio.io", "TrafficExtension", reasonWaypoints, "v1alpha1"),
+	without("telemetry.istio.io", "Telemetry", reasonTelemetry, []string{"v1", "v1alpha1"}, istio(func(o *telemetryv1.Telemetry) proto.Message { return &o.Spec })),
+	without("extensions.istio.io", "WasmPlugin", reasonExtension, []string{"v1alpha1"}, istio(func(o *extensionsv1alpha1.WasmPlugin) proto.Message { return &o.Spec })),
+	kept("extensions.istio.io", "TrafficExtension", reasonExtension, "v1alpha1"),
 
-	kept(gatewayGroup, "HTTPRoute", reasonWaypoints, "v1", "v1beta1"),
-	kept(gatewayGroup, "GRPCRoute", reasonWaypoints, "v1", "v1alpha2"),
-	kept(gatewayGroup, "TLSRoute", reasonWaypoints, "v1", "v1alpha3", "v1alpha2"),
-	kept(gatewayGroup, "TCPRoute", reasonWaypoints, "v1alpha2", "v1"),
-	kept(gatewayGroup, "UDPRoute", reasonWaypoints, "v1alpha2"),
-	kept(gatewayGroup, "ListenerSet", reasonWaypoints, "v1"),
-	kept(gatewayGroup, "ReferenceGrant", reasonWaypoints, "v1", "v1beta1"),
-	kept(gatewayGroup, "BackendTLSPolicy", reasonWaypoints, "v1", "v1alpha3"),
+	kept(gatewayGroup, "HTTPRoute", reasonUnread, "v1", "v1beta1"),
+	kept(gatewayGroup, "GRPCRoute", reasonUnread, "v1", "v1alpha2"),
+	kept(gatewayGroup, "TLSRoute", reasonUnread, "v1", "v1alpha3", "v1alpha2"),
+	kept(gatewayGroup, "TCPRoute", reasonUnread, "v1alpha2", "v1"),
+	kept(gatewayGroup, "UDPRoute", reasonUnread, "v1alpha2"),
+	kept(gatewayGroup, "ListenerSet", reasonGateways, "v1"),
+	kept(gatewayGroup, "ReferenceGrant", reasonUnread, "v1", "v1beta1"),
+	kept(gatewayGroup, "BackendTLSPolicy", reasonUnread, "v1", "v1alpha3"),
 
 	kept(appsGroup, "ReplicaSet", "local meshes cannot run ReplicaSets; a Deployment does the same", "v1"),
 	kept(appsGroup, "StatefulSet", "local meshes cannot run StatefulSets; Pods with spec.hostname, and with a headless Service's name as spec.subdomain, have stable names, too", "v1"),
 	kept(appsGroup, "DaemonSet", "local meshes cannot run DaemonSets", "v1"),
 	kept("batch", "Job", "local meshes cannot run Jobs", "v1"),
 	kept("batch", "CronJob", "local meshes cannot run CronJobs", "v1"),
-	kept("networking.k8s.io", "Ingress", "this mesh has no gateways yet", "v1"),
+	kept("networking.k8s.io", "Ingress", reasonGateways, "v1"),
 	kept("networking.k8s.io", "NetworkPolicy", "the mesh does not filter packets; an AuthorizationPolicy says who may connect", "v1"),
 	kept(coreGroup, "Endpoints", "endpoints are resolved from a Service's selector only", "v1"),
 	kept("discovery.k8s.io", "EndpointSlice", "endpoints are resolved from a Service's selector only", "v1"),
