@@ -1,5 +1,5 @@
 // Package charts holds the Helm charts of the mesh, embedded, so that `lateen install` and `helm install` apply the same objects.
-// What is done with them is the business of internal/install.
+// Package internal/install applies them.
 package charts
 
 import "embed"

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// How many certificates a caller may ask for: so many a second, and so many at once after a pause. A node proxy asks for all pods of its node,
+// Limits of the certificates that a caller may ask for: so many a second, and so many at once after a pause. A node proxy asks for all pods of its node,
 // most of all when it starts; a pod asks for itself alone, at half of the shortest life at the most often.
 const (
 	perProxy, proxyBurst = 50, 2000

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What a vault holds. The signing root has the names of a TLS secret's certificate and key.
+// Keys of the entries of a vault. The signing root has the names of a TLS secret's certificate and key.
 const (
 	sharedCert  = "ca.crt"
 	sharedKey   = "ca.key"

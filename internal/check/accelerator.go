@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the node proxy needs to join connections in the kernel (docs/design/accelerator.md).
+// Requirements of the node proxy to join connections in the kernel (docs/design/accelerator.md).
 const (
 	// AcceleratorVariable is the proxy's setting.
 	AcceleratorVariable = "LATEEN_ACCELERATOR"

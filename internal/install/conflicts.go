@@ -179,7 +179,7 @@ func (c conflictSearch) conflictingHooks(ctx context.Context) ([]Conflict, error
 	return found, nil
 }
 
-// How things are called, before their names.
+// Prefixes that name the kind of a conflicting thing.
 const (
 	deploymentPrefix = "Deployment "
 	daemonSetPrefix  = "DaemonSet "

@@ -14,7 +14,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// What the Gateway API says of its definitions.
+// Annotations of the Gateway API on its definitions.
 const (
 	bundleVersion = wellknown.BundleVersion
 	bundleChannel = wellknown.BundleChannel

@@ -15,7 +15,7 @@ import (
 	"lateen.dev/lateen/internal/resourcelog"
 )
 
-// What is kept of a client's own words: maxComplaint bytes of one refusal, of which maxRead are looked through for names, and maxLabel
+// Limits of a client's own words: maxComplaint bytes of one refusal, of which maxRead are looked through for names, and maxLabel
 // bytes of a name it gives. A line that tells of a refusal lists maxListed names.
 const (
 	maxComplaint = 4 << 10

@@ -6,7 +6,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// How the kubelet tells of a static pod, whose object at the API server it made itself: the uid there is another than the
+// Annotations by which the kubelet tells of a static pod, whose object at the API server it made itself: the uid there is another than the
 // one that the kubelet and the runtime know the pod by.
 const (
 	ConfigHash   = "kubernetes.io/config.hash"

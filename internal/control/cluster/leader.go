@@ -18,7 +18,8 @@ import (
 // Lease is the name of the Lease that the leader holds.
 const Lease = "lateen-control"
 
-// How long a leader that died keeps others from leading, how long one that cannot renew goes on, and how often each tries.
+// leaseDuration is how long a leader that died keeps others from leading, renewDeadline how long one that cannot renew goes on, and retryPeriod how
+// often each tries.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second

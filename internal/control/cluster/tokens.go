@@ -44,7 +44,7 @@ const (
 // accountPrefix is what the names of service accounts' users begin with.
 const accountPrefix = "system:serviceaccount:"
 
-// What a TokenReview tells beside the name, in extra.
+// Keys of the extra values of a TokenReview.
 const (
 	extraPodName  = "authentication.kubernetes.io/pod-name"
 	extraPodUID   = "authentication.kubernetes.io/pod-uid"

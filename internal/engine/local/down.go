@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// How long an engine may take to end in order, and to die when killed.
+// Times that an engine may take to end in order, and to die when killed.
 const (
 	orderlyTimeout = 30 * time.Second
 	killTimeout    = 10 * time.Second

@@ -72,7 +72,7 @@ type Options struct {
 	ExactSplit bool
 }
 
-// What the design promises for 1000 services and 2000 proxies.
+// Promises of the design for 1000 services and 2000 proxies.
 const (
 	promisedServices = 1000
 	promisedProxies  = 2000

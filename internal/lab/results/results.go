@@ -191,7 +191,7 @@ type Block struct {
 	Environment map[string]float64 `json:"environment,omitempty"`
 }
 
-// What a block's environment says of the requests that were due in it, as shares of them.
+// Keys of a block's environment that tell shares of the requests that were due in it.
 const (
 	// EnvBegun is how many were begun at all, until the generator gave up on them some time after the block: the others are in no
 	// percentile.

@@ -46,7 +46,7 @@ type Problem struct {
 	start int
 }
 
-// What is said of one object may be as long as this, in bytes and problems. An object of a cluster may have a million bytes, and all of them
+// Limits of the problems of one object, in bytes and in number. An object of a cluster may have a million bytes, and all of them
 // may be wrong; what is said of it is logged, and kept for as long as it is there.
 const (
 	mostField, mostMessage = 256, 512

@@ -19,7 +19,7 @@ type interner struct {
 	key       []byte
 }
 
-// What is remembered of one sort: so many values, so many bytes of their keys, and none whose key is longer than that. A set of labels has
+// Limits of the memory of one sort: so many values, so many bytes of their keys, and none whose key is longer than that. A set of labels has
 // some hundred bytes, and may have a million: whoever may change a pod may give it another such set a second, and a set that is
 // remembered stays when its pod is long gone. With more, what was handed out stays shared and what comes is not shared with it.
 const (

@@ -24,7 +24,7 @@ import (
 	"lateen.dev/lateen/internal/lab/procstat"
 )
 
-// What docs/reference/kubernetes.md promises, of 10,000 pods and 1,000 services.
+// Promises of docs/reference/kubernetes.md, of 10,000 pods and 1,000 services.
 const (
 	promisedMB     = 200
 	promisedCores  = 0.05
