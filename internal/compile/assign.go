@@ -38,7 +38,7 @@ type Assignments struct {
 	// Policies are the names of policies, by object ("Kind namespace/name").
 	Policies map[string]PolicyName `json:"policies"`
 	// Waiting are the objects whose connections do not go through the waypoint that their labels ask for, since it is not ready, by the names of
-	// their ties: the waypoint that they go through until then; empty if they go direct.
+	// their ties. Each has a note: the waypoint that they go through until then, empty if they go direct, and the one that is asked for.
 	Waiting map[string]string `json:"waiting,omitempty"`
 }
 
@@ -289,24 +289,55 @@ func digest(parts ...string) string {
 
 // waiting says which way the connections of an object go that is not behind its waypoint yet; empty is direct.
 func (a *Assignments) waiting(name string) (way string, ok bool) {
-	way, ok = a.Waiting[name]
-	return way, ok
+	text, ok := a.Waiting[name]
+	if !ok || a.shared != nil && a.shared.freed[name] {
+		return "", false
+	}
+	return readNote(text).way, true
 }
 
-// wait takes note that an object is not behind its waypoint yet, and which way its connections go.
-func (a *Assignments) wait(name, way string) {
-	if have, ok := a.Waiting[name]; ok && have == way {
-		return
+// mayGo says whether another control plane has heard that an object may go to the waypoint that it asks for.
+func (a *Assignments) mayGo(name, asked string) bool {
+	if a.shared == nil || a.shared.freed[name] {
+		return false
 	}
-	if a.shared != nil {
-		a.shared.hold(name, way)
-		return
-	}
-	a.Waiting[name] = way
-	a.dirty = true
+	return readNote(a.Waiting[name]).letsGo(asked)
 }
 
-// arrived forgets that an object was not behind its waypoint.
+// wait takes note of an object whose connections go another way than its labels say, or that may go there once this is written down.
+func (a *Assignments) wait(name string, n note) {
+	have, ok := a.Waiting[name]
+	same := ok && have == n.String()
+	switch {
+	case a.shared != nil:
+		a.shared.hold(name, n, same)
+	case !same:
+		a.Waiting[name] = n.String()
+		a.dirty = true
+	}
+}
+
+// bound takes note that an object is behind its waypoint. Where other control planes keep the memory the line stays for a while, so that all of them read it.
+func (a *Assignments) bound(name string) {
+	if a.shared == nil {
+		a.arrived(name)
+		return
+	}
+	if n, ok := a.shared.held[name]; ok && !n.settled {
+		a.shared.unhold(name)
+	}
+}
+
+// affirm corrects what another control plane wrote of an object that is behind its waypoint: that one had not heard of it.
+func (a *Assignments) affirm(name, asked string) {
+	if text, ok := a.Waiting[name]; ok && a.shared != nil {
+		if n := readNote(text); n.about(asked) && !n.settled {
+			a.shared.hold(name, settledNote(asked), false)
+		}
+	}
+}
+
+// arrived forgets an object that has no waypoint to wait for.
 func (a *Assignments) arrived(name string) {
 	_, ok := a.Waiting[name]
 	if a.shared != nil {

@@ -3,6 +3,7 @@ package compile
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,4 +52,22 @@ func BenchmarkPodChange(b *testing.B) {
 		p.Apply([]model.Change{{Key: object.Key, Object: &next}})
 	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB-kept")
+}
+
+// BenchmarkSettle measures one look at 1000 services that ask for a waypoint of which one proxy has acknowledged and another one lags.
+func BenchmarkSettle(b *testing.B) {
+	p := newBindingPlane(b, NewAssignments())
+	var services strings.Builder
+	for s := range 1000 {
+		fmt.Fprintf(&services, "apiVersion: v1\nkind: Service\nmetadata: {name: s%d, namespace: shop}\nspec: {clusterIP: 10.97.%d.%d, ports: [{port: 80}]}\n---\n", s, s/250, s%250+1)
+	}
+	p.put(services.String() + waypointOf("wp", "10.96.0.9"))
+	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n")
+	proxies := []GatewayProxy{p.proxy("wp", p.log.Generation()), p.proxy("wp", 0)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !p.settle(proxies...) {
+			b.Fatal("nothing is waited for")
+		}
+	}
 }

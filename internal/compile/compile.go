@@ -60,7 +60,7 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	c.services = &serviceCompiler{facts: f, out: c.out, gateways: asked, places: c.places, arbiter: c.arbiter, allocator: c.allocator, hosts: c.hosts,
 		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), ties: c.ties, bound: map[model.Key]translate.Bound{}}
 	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers, c.ties)
-	c.ties.refusal = (&admission{facts: f, index: c.index, policies: c.policies, log: l}).refusal
+	c.ties.refusal = (&admission{facts: f, index: c.index, policies: c.policies, log: l, decoded: map[model.Key]decodedPolicy{}}).refusal
 	if mesh.AutoAllowWaypoints {
 		c.ties.turned = func(b *batch, key model.Key) {
 			e, ok := store.Entry(key)
@@ -111,6 +111,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 	}
 	c.keepAssignments(b)
 	c.ties.began = true
+	c.ties.reconsider(b, c.index.mesh.RootNamespace)
 	appended := c.log.Append(generation, b.changes)
 	compiled := len(b.stale[serviceOutput]) + len(b.stale[workloadOutput]) + len(b.stale[policyOutput]) + len(b.stale[requestPolicyOutput])
 	c.compiled += compiled

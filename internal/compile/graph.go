@@ -63,8 +63,10 @@ func (m marker) mark(key model.Key) { m.b.stale[m.to][key] = true }
 // batch is the part of the graph that one set of changes makes stale.
 type batch struct {
 	generation uint64
-	stale      [outputs]map[model.Key]bool
-	changes    []resourcelog.Change
+	// settling says that nothing has changed but how objects stand to their waypoints.
+	settling bool
+	stale    [outputs]map[model.Key]bool
+	changes  []resourcelog.Change
 }
 
 func newBatch(generation uint64) *batch {

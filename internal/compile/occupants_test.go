@@ -161,7 +161,9 @@ func TestAPodThatClaimsAChosenAddressDoesNotGetIt(t *testing.T) {
 
 func newPlaneAlone(t *testing.T) *plane { return newPlane(t) }
 
-func newPlaneShared(t *testing.T) *plane { return newPlaneWith(t, ShareAssignments(&memoryStore{}, 1<<20)) }
+func newPlaneShared(t *testing.T) *plane {
+	return newPlaneWith(t, ShareAssignments(&memoryStore{}, 1<<20))
+}
 
 func TestAPodThatClaimsANodesAddressDoesNotGetIt(t *testing.T) {
 	nodes := nodeAt("n1", "01", "10.243.0.11", "10.244.1.0/24") + nodeAt("n2", "02", "10.243.0.12", "10.244.2.0/24")

@@ -39,17 +39,17 @@ type sharedAssignments struct {
 	// lost says that the store has lost what it kept. It is put back.
 	lost bool
 	used int // bytes in the store when it was last looked at
-	// held are the objects that are to be written down as not behind their waypoints, with the way that their connections go; freed are those that
-	// are to be written down no more.
-	held  map[string]string
-	freed map[string]bool
+	// held are the notes that are to be written down, freed the objects of which none is to be. over are those of held that count before what is
+	// written down: that is of an earlier label.
+	held        map[string]note
+	freed, over map[string]bool
 }
 
 // ShareAssignments keeps virtual addresses in a store that other control planes use as well. The store has room for so many bytes.
 func ShareAssignments(store AssignmentStore, capacity int) *Assignments {
 	a := NewAssignments()
 	a.shared = &sharedAssignments{store: store, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{},
-		held: map[string]string{}, freed: map[string]bool{}}
+		held: map[string]note{}, freed: map[string]bool{}, over: map[string]bool{}}
 	return a
 }
 
@@ -68,18 +68,31 @@ func (s *sharedAssignments) want(service string) {
 	}
 }
 
-// hold takes note that an object is to be written down as not behind its waypoint.
-func (s *sharedAssignments) hold(name, way string) {
-	if have, ok := s.held[name]; !ok || have != way {
-		s.held[name] = way
+// hold takes note of what is to be written down of an object. kept says that it is.
+func (s *sharedAssignments) hold(name string, n note, kept bool) {
+	if s.freed[name] {
 		delete(s.freed, name)
+		s.over[name], kept = true, false
+	}
+	have, ok := s.held[name]
+	switch {
+	case kept:
+		s.unhold(name)
+	case !ok || have != n:
+		s.held[name] = n
 		s.nudge()
 	}
 }
 
-// release takes note that it is so no more. kept says that it is written down.
-func (s *sharedAssignments) release(name string, kept bool) {
+// unhold forgets what was to be written down of an object.
+func (s *sharedAssignments) unhold(name string) {
 	delete(s.held, name)
+	delete(s.over, name)
+}
+
+// release takes note that nothing is to be written down of an object. kept says that something is.
+func (s *sharedAssignments) release(name string, kept bool) {
+	s.unhold(name)
 	if kept && !s.freed[name] {
 		s.freed[name] = true
 		s.nudge()
@@ -287,18 +300,24 @@ func (c *Compiler) Lost() {
 	if s := c.assignments.shared; s != nil {
 		s.lost = true
 		c.assignments.Waiting = map[string]string{}
-		for name, t := range c.ties.of {
-			if t.stored && t.waits() {
-				t.stored = false
-				s.hold(name, t.way)
-			}
-		}
+		clear(s.freed)
+		c.holdAgain()
 		s.nudge()
 	}
 }
 
-// AdoptWaiting takes over which objects are not behind their waypoints yet, as all control planes know it. One that is known no more went behind its
-// waypoint elsewhere: its waypoint's proxies are connected there.
+// holdAgain has what is to be remembered written down, as far as it is not. Nobody takes a note away to say that an object may go to its waypoint: it is lost, or
+// was taken away by a control plane that has not heard of the label.
+func (c *Compiler) holdAgain() {
+	for name, t := range c.ties.of {
+		if _, there := c.assignments.Waiting[name]; !there && t.remembered() {
+			c.assignments.wait(name, t.note())
+		}
+	}
+}
+
+// AdoptWaiting takes over which objects are not behind their waypoints yet, as all control planes know it. An object goes to its waypoint when a note says
+// so: the waypoint's proxies are connected to the control plane that wrote it.
 func (c *Compiler) AdoptWaiting(kept map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,33 +333,36 @@ func (c *Compiler) AdoptWaiting(kept map[string]string) {
 		}
 	}
 	var moved []string
-	for name, t := range c.ties.of {
-		_, there := kept[name]
+	for name, text := range kept {
+		if n, ok := s.held[name]; ok && n.String() == text {
+			s.unhold(name)
+		}
+		t := c.ties.of[name]
+		if t == nil {
+			continue
+		}
+		n := readNote(text)
 		switch {
-		case there && t.waits():
-			t.stored = true
-			delete(s.held, name)
-		case there && c.ties.began && t.ready && t.assumed.IsZero():
-			s.release(name, true) // written by one that had not heard of it
-		case !there && t.waits() && (t.stored || t.resolved):
+		case t.waits() && n.letsGo(t.asked) && !s.over[name]:
+			s.unhold(name)
 			moved = append(moved, name)
+		case !t.remembered() && t.sure:
+			a.affirm(name, t.asked) // written by one that had not heard of it
 		}
 	}
+	c.holdAgain()
 	slices.Sort(moved)
+	for _, name := range moved {
+		c.ties.of[name].ready = true // as another control plane has heard
+	}
 	c.again(c.ties.proceed(moved))
 }
 
-// keepWaiting writes down which objects are not behind their waypoints, and which no longer are.
+// keepWaiting writes down which objects are not behind their waypoints, and which may go there.
 func (c *Compiler) keepWaiting(ctx context.Context) error {
 	s := c.assignments.shared
 	c.mu.Lock()
-	held, freed := maps.Clone(s.held), maps.Clone(s.freed)
-	for name, t := range c.ties.of {
-		if t.resolved && t.waits() {
-			delete(held, name)
-			freed[name] = true
-		}
-	}
+	held, freed, over := maps.Clone(s.held), maps.Clone(s.freed), maps.Clone(s.over)
 	c.mu.Unlock()
 	if len(held)+len(freed) == 0 {
 		return nil
@@ -355,21 +377,25 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 			}
 		}
 		size := 0
-		for name, way := range kept {
-			size += len(name) + len(way) + aroundWaiting
+		for name, text := range kept {
+			size += len(name) + len(text) + aroundWaiting
 		}
 		tooMany = nil
 		for _, name := range slices.Sorted(maps.Keys(held)) {
-			way := held[name]
+			n := held[name]
 			have, there := kept[name]
-			if there && have == way {
+			if there && !over[name] {
+				n = n.after(readNote(have))
+			}
+			text := n.String()
+			if there && have == text {
 				continue
 			}
-			if size += len(name) + len(way) + aroundWaiting; size > MaxWaiting && !there {
+			if size += len(name) + len(text) + aroundWaiting; size > MaxWaiting && !there {
 				tooMany = append(tooMany, name)
 				continue
 			}
-			kept[name] = way
+			kept[name] = text
 			wrote = true
 		}
 		now = kept
@@ -378,17 +404,37 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	for name, n := range held {
+		if s.held[name] == n {
+			s.unhold(name)
+		}
+	}
+	c.mu.Unlock()
 	c.AdoptWaiting(now)
 	if len(tooMany) > 0 {
 		c.logger.Warn("compile: too many objects wait for their waypoints at once; the connections of these are refused until then", "objects", len(tooMany), "object", tooMany[0])
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, name := range tooMany {
-			delete(s.held, name)
+			s.unhold(name) // it was held again
 		}
 		c.again(c.ties.proceed(tooMany))
 	}
 	return nil
+}
+
+// Arrived lists the objects of which nothing need be remembered, and of which something is. The leader takes them out of the store when that has long been so.
+func (c *Compiler) Arrived() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.assignments.Waiting {
+		if t := c.ties.of[name]; t == nil || !t.remembered() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // publishAgain compiles the objects that speak for services again, as generations of their own: a few at a time, so that others' changes
@@ -422,6 +468,7 @@ func (c *Compiler) recompile(speakers []model.Key) {
 	c.places.settleVirtual(b)
 	each(workloadOutput, c.workloads.compile)(b)
 	each(nodeOutput, c.workloads.tellNode)(b)
+	each(requestPolicyOutput, c.requests.compilePolicy)(b)
 	c.keepAssignments(b)
 	c.log.Append(generation, b.changes)
 }

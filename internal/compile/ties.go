@@ -31,29 +31,51 @@ type tie struct {
 	ready bool
 	// was says that connections went through a waypoint once. Since then they never go direct, unless the labels ask for that.
 	was bool
+	// sure says that the proxies of the asked waypoint acknowledged the Binding to a control plane of this mesh in its present life. Else the tie may
+	// name the waypoint since nothing else is known, as after a restart.
+	sure bool
+	// unfit says that the asked waypoint takes traffic of another kind.
+	unfit bool
 	// assumed is the time until which the tie counts as ready without an acknowledgement; zero: it does not.
 	assumed time.Time
 	// since is the generation that published the Binding for the asked waypoint, acked the time of the first acknowledgement of it.
 	since uint64
 	acked time.Time
-	// canaryReady says that the canary may have a share of the connections.
+	// canaryReady says that the canary may have a share of the connections, canaryAcked is the time of its first acknowledgement.
 	canary      string
 	canaryReady bool
+	canaryAcked time.Time
 	// leaving are the waypoints that keep the Binding until a time, although the Addresses no longer name them.
 	leaving map[string]time.Time
 	// proven are those of the asked waypoint and the canary that this mesh serves: their proxies acknowledge the Binding. foreign says that somebody else
 	// serves the asked one, and that it can be used.
 	proven  map[string]*translate.Waypoint
 	foreign bool
-	// refused says why the object's workloads would refuse the asked waypoint; empty if they would not, as far as it was judged.
+	// refused says why the object's workloads would refuse the asked waypoint; empty if they would not, as far as it was judged. The verdict stands
+	// until something touches the witness, which is the pod that would.
 	refused string
-	// told is the waypoint that the Addresses of the last batch named.
+	stands  bool
+	witness model.Key
+	// told are the waypoints that the policies of the last batch were for; see behind.
 	told string
-	// stored says that the AssignmentStore has the tie as waiting; resolved that it is to have it no more.
-	stored, resolved bool
+	// resolved says that the tie waits for nothing but the memory, which is to say so first.
+	resolved bool
+	// assertAt is when the memory is to have the tie's note again, which another control plane has replaced; zero: it has it.
+	assertAt time.Time
 }
 
 func (t *tie) waits() bool { return t.asked != "" && t.way != t.asked }
+
+// remembered says whether the memory is to have the tie: what its labels say is not what is.
+func (t *tie) remembered() bool { return t.waits() || t.unfit }
+
+// note is what the memory is to say of the tie.
+func (t *tie) note() note {
+	if t.resolved {
+		return settledNote(t.asked)
+	}
+	return note{way: t.way, asked: t.asked}
+}
 
 // ties decides which waypoint the Addresses of each object name. An Address names the waypoint that the labels ask for once that is ready. Until
 // then it names what it named before; an object that is seen with the label for the first time names it from the start, so that nobody reaches
@@ -67,27 +89,31 @@ type ties struct {
 	assignments *Assignments
 	now         func() time.Time
 	operational func(ref string) bool
-	// refusal says why an object's workloads would refuse a waypoint; own says that the object is the workload.
-	refusal func(key model.Key, own bool, w *translate.Waypoint) string
+	// refusal says why an object's workloads would refuse a waypoint, and which of them; own says that the object is the workload.
+	refusal func(key model.Key, own bool, w *translate.Waypoint) (why string, witness model.Key)
 	// turned hears of an object whose Addresses name another waypoint.
 	turned func(b *batch, key model.Key)
 	began  bool // the first batch, which holds every object, was taken
 	of     map[string]*tie
-	// open are the ties that time or an acknowledgement will change.
-	open map[string]bool
-	wake chan struct{}
+	// open are the ties that time or an acknowledgement will change. barred are those that wait for a policy to change.
+	open, barred map[string]bool
+	wake         chan struct{}
+	// retry is when it is tried again to write the memory, after it could not be written for some time.
+	retry   time.Time
+	backoff time.Duration
 }
 
 func newTies(mesh translate.Mesh, assignments *Assignments, operational func(ref string) bool) *ties {
 	return &ties{mode: mesh.BindWaypoints, suffix: mesh.DomainSuffix, assignments: assignments, now: time.Now, operational: operational,
-		refusal: func(model.Key, bool, *translate.Waypoint) string { return "" }, turned: func(*batch, model.Key) {},
-		of: map[string]*tie{}, open: map[string]bool{}, wake: make(chan struct{}, 1)}
+		refusal: func(model.Key, bool, *translate.Waypoint) (string, model.Key) { return "", model.Key{} }, turned: func(*batch, model.Key) {},
+		of: map[string]*tie{}, open: map[string]bool{}, barred: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // drop forgets the tie of an object that is gone.
 func (x *ties) drop(name string) {
 	delete(x.of, name)
 	delete(x.open, name)
+	delete(x.barred, name)
 	x.assignments.arrived(name)
 }
 
@@ -105,34 +131,43 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 		}
 		t = x.tie(name, key, intent, existed)
 	}
-	if intent.Unfit && !t.was {
+	if intent.Unfit && !t.was && len(t.leaving) == 0 {
+		if t.told != "" {
+			x.turned(b, key)
+		}
 		x.drop(name)
 		return x.without(intent)
 	}
+	if t.asked == "" && intent.Asked != "" && !existed {
+		t.way = intent.Asked // it was away, and is seen with the label first
+	}
 	if t.asked != intent.Asked {
-		t.asked, t.ready, t.acked, t.assumed, t.refused = intent.Asked, false, time.Time{}, time.Time{}, ""
+		t.asked, t.ready, t.sure, t.resolved, t.acked, t.assumed, t.refused = intent.Asked, false, false, false, time.Time{}, time.Time{}, ""
 	}
 	if t.asked == "" {
 		t.turn("", x.now())
+		t.was = false
 	}
 	delete(t.leaving, t.way)
 	delete(t.leaving, t.asked)
-	t.read(intent)
+	t.read(intent, x.now())
 	t.since = b.generation
-	if t.waits() || intent.Unfit {
-		x.assignments.wait(name, t.way)
+	if !b.settling {
+		t.stands = false // the object has changed, or its waypoint
+	}
+	if t.remembered() {
+		x.assignments.wait(name, t.note())
 	} else {
-		x.assignments.arrived(name)
-		t.stored, t.resolved = false, false
+		t.resolved = false
+		x.assignments.bound(name)
+	}
+	if told := strings.Join(x.behind(name), " "); t.told != told {
+		t.told = told
+		x.turned(b, key)
 	}
 	if t.asked == "" && len(t.leaving) == 0 {
-		x.turned(b, key)
 		x.drop(name)
 		return x.without(intent)
-	}
-	if t.told != t.way {
-		t.told = t.way
-		x.turned(b, key)
 	}
 	x.watch(name, t)
 	return x.decision(t, intent, ctx)
@@ -144,8 +179,13 @@ func (x *ties) tie(name string, key model.Key, intent translate.Intent, existed 
 	x.of[name] = t
 	way, waiting := x.assignments.waiting(name)
 	switch {
+	case x.began && existed:
+		// It went direct up to now. Another control plane may know that it need not any more.
+		if x.assignments.mayGo(name, t.asked) {
+			t.way, t.was, t.ready, t.sure = t.asked, true, true, true
+		}
 	case waiting:
-		t.way, t.stored, t.was = way, true, way != ""
+		t.way, t.was = way, way != ""
 	case !existed:
 		t.way = intent.Asked
 		if !x.began {
@@ -156,15 +196,24 @@ func (x *ties) tie(name string, key model.Key, intent translate.Intent, existed 
 }
 
 // read takes over what the labels ask for, and what the waypoint says of it.
-func (t *tie) read(intent translate.Intent) {
-	t.proven, t.foreign = map[string]*translate.Waypoint{}, intent.Foreign
+func (t *tie) read(intent translate.Intent, now time.Time) {
+	before := t.proven[t.asked]
+	t.proven, t.foreign, t.unfit = map[string]*translate.Waypoint{}, intent.Foreign, intent.Unfit
 	for _, w := range intent.Gateways {
 		t.proven[w.Ref()] = w
 	}
 	if canary := canaryOf(intent); canary != t.canary {
-		t.canary, t.canaryReady = canary, false
+		if t.canaryReady && t.canary != "" && t.canary != t.way && t.canary != t.asked {
+			t.leaving[t.canary] = now.Add(leaveFor)
+		}
+		delete(t.leaving, canary)
+		t.canary, t.canaryReady, t.canaryAcked = canary, false, time.Time{}
 	}
-	t.ready = t.ready && t.usable() // it is not there any more, or may not be used
+	// Proxies of another identity are others.
+	same := before == nil || t.proven[t.asked] == nil || before.Identity == t.proven[t.asked].Identity
+	if t.ready = t.ready && t.usable() && same; !t.ready {
+		t.resolved, t.sure, t.assumed = false, false, time.Time{}
+	}
 }
 
 // canaryOf is the canary of an object's waypoint; empty if there is none.
@@ -203,7 +252,12 @@ func (x *ties) watch(name string, t *tie) {
 }
 
 func (t *tie) unsettled() bool {
-	return t.usable() && (!t.ready || t.waits()) || !t.assumed.IsZero() || t.canary != "" && !t.canaryReady || len(t.leaving) > 0
+	return t.awaits() || !t.assumed.IsZero() || len(t.leaving) > 0
+}
+
+// awaits says whether a proxy of the asked waypoint or of the canary, or a pod of them, will change the tie.
+func (t *tie) awaits() bool {
+	return t.usable() && !t.stands && (!t.ready || t.waits()) || t.canary != "" && !t.canaryReady
 }
 
 // without is the decision for an object that goes through no waypoint.
@@ -214,7 +268,8 @@ func (x *ties) without(intent translate.Intent) *translate.Decision {
 // decision renders a tie for the translation, and lists the Gateways of the Binding.
 func (x *ties) decision(t *tie, intent translate.Intent, ctx translate.Context) *translate.Decision {
 	d := x.without(intent)
-	d.Unfit, d.Way, d.Ready, d.Foreign, d.Canary, d.DomainSuffix = false, t.way, t.ready, t.foreign, t.canaryReady, x.suffix
+	d.Unfit = t.unfit && t.way == "" // it never was for the object's traffic
+	d.Way, d.Ready, d.Foreign, d.Canary, d.DomainSuffix = t.way, t.ready, t.foreign, t.canaryReady, x.suffix
 	switch {
 	case t.foreign:
 		d.Why = ""
@@ -224,13 +279,16 @@ func (x *ties) decision(t *tie, intent translate.Intent, ctx translate.Context) 
 	gateways := maps.Clone(t.proven)
 	keep := func(ref string) bool {
 		w := ctx.Server(ref)
-		if w != nil {
-			gateways[ref] = w
+		if w == nil || intent.Admits == nil || !intent.Admits(w) {
+			return false
 		}
-		return w != nil
+		gateways[ref] = w
+		return true
 	}
 	if t.way != "" && gateways[t.way] == nil {
 		keep(t.way)
+		w := ctx.Gateway(t.way)
+		d.Denied = w != nil && (intent.Admits == nil || !intent.Admits(w))
 	}
 	for _, ref := range slices.Sorted(maps.Keys(t.leaving)) {
 		if gateways[ref] == nil && keep(ref) {
@@ -243,187 +301,15 @@ func (x *ties) decision(t *tie, intent translate.Intent, ctx translate.Context) 
 	return d
 }
 
-// GatewayProxy is a connected proxy of a waypoint.
-type GatewayProxy struct {
-	// Gateway is "namespace/name", Identity the proven "namespace/serviceaccount".
-	Gateway, Identity string
-	// Through is the generation through which it has acknowledged all that it follows.
-	Through uint64
-	// Refused are the names of the Bindings that it refuses.
-	Refused map[string]bool
-}
-
-// accepted says whether the proxies of a Gateway have acknowledged a Binding: all that are connected, or one of them for some time. bindings are the names.
-func (x *ties) accepted(w *translate.Waypoint, since uint64, first *time.Time, bindings []string, proxies map[string][]GatewayProxy) bool {
-	have, lag := false, false
-	for _, p := range proxies[w.Ref()] {
-		switch {
-		case p.Identity != w.Identity:
-		case p.Through < since, slices.ContainsFunc(bindings, func(name string) bool { return p.Refused[name] }):
-			lag = true
-		default:
-			have = true
-		}
-	}
-	if !have {
-		*first = time.Time{}
-		return false
-	}
-	if first.IsZero() {
-		*first = x.now()
-	}
-	return !lag || x.now().Sub(*first) >= lagFor
-}
-
-// judge looks at every open tie. It returns the objects that are to be compiled again, and the names of the ties whose objects may now go their way: that must be
-// written down first.
-func (x *ties) judge(proxies map[string][]GatewayProxy, bindings func(t *tie, name string) []string) (stale []model.Key, resolved []string) {
-	now := x.now()
-	for _, name := range slices.Sorted(maps.Keys(x.open)) {
-		t := x.of[name]
-		touched := false
-		for ref, until := range t.leaving {
-			if !now.Before(until) {
-				delete(t.leaving, ref)
-				touched = true
-			}
-		}
-		ready := t.ready
-		if own := t.proven[t.asked]; own != nil {
-			// A pod may have acknowledged before node proxies are told that it is ready.
-			if x.accepted(own, t.since, &t.acked, bindings(t, name), proxies) && x.operational(t.asked) {
-				refused := ""
-				if !t.ready || t.waits() {
-					refused = x.refusal(t.key, name != objectName(t.key), own)
-				}
-				touched = touched || refused != t.refused
-				ready, t.refused, t.assumed = refused == "", refused, time.Time{}
-			}
-		} else if t.foreign && x.operational(t.asked) {
-			ready, t.assumed = true, time.Time{}
-		}
-		if t.ready && !t.assumed.IsZero() && !now.Before(t.assumed) {
-			ready, t.assumed = false, time.Time{}
-		}
-		if canary := t.proven[t.canary]; t.canary != "" && !t.canaryReady {
-			var ignored time.Time
-			if (canary == nil || x.accepted(canary, t.since, &ignored, bindings(t, name), proxies)) && x.operational(t.canary) {
-				t.canaryReady, touched = true, true
-			}
-		}
-		touched = touched || ready != t.ready
-		t.was = t.was || ready && t.way == t.asked
-		if t.ready = ready; ready && t.waits() && t.assumed.IsZero() {
-			resolved = append(resolved, name)
-		}
-		if touched {
-			stale = append(stale, t.key)
-		}
-		if !t.unsettled() {
-			delete(x.open, name)
-		}
-	}
-	return stale, resolved
-}
-
-// proceed has objects go the way that their labels say, and returns them.
-func (x *ties) proceed(names []string) (stale []model.Key) {
-	for _, name := range names {
-		if t := x.of[name]; t != nil && t.waits() {
-			t.turn(t.asked, x.now())
-			t.was = true
-			t.stored, t.resolved = false, false
-			stale = append(stale, t.key)
-		}
-	}
-	return stale
-}
-
-// Unsettled is woken when Settle has something to do.
-func (c *Compiler) Unsettled() <-chan struct{} { return c.ties.wake }
-
-// Settle moves objects behind the waypoints that they ask for, as far as the proxies of those have acknowledged it, and ends what is over. It returns
-// whether it is to be called again when proxies have acknowledged more, or when some time has passed.
-func (c *Compiler) Settle(proxies []GatewayProxy) (again bool) {
-	by := map[string][]GatewayProxy{}
-	for _, p := range proxies {
-		by[p.Gateway] = append(by[p.Gateway], p)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.ties.open) == 0 {
-		return false
-	}
-	stale, resolved := c.ties.judge(by, func(t *tie, name string) []string {
-		if names := c.hosts.resources[t.key]; len(names) > 0 && name == objectName(t.key) {
-			return slices.Sorted(maps.Keys(names))
-		}
-		return []string{name}
-	})
-	if len(resolved) > 0 {
-		stale = append(stale, c.resolve(resolved)...)
-	}
-	c.again(stale)
-	return len(c.ties.open) > 0
-}
-
-// resolve writes down that ties wait no more, and then has their objects go their way. Where others keep the memory it asks them; see keepWaiting.
-func (c *Compiler) resolve(names []string) []model.Key {
-	if s := c.assignments.shared; s != nil {
-		for _, name := range names {
-			if t := c.ties.of[name]; !t.resolved {
-				t.resolved = true
-				s.nudge()
-			}
-		}
-		return nil
-	}
-	before := map[string]string{}
-	for _, name := range names {
-		before[name] = c.assignments.Waiting[name]
-		c.assignments.arrived(name)
-	}
-	if err := c.assignments.save(); err != nil {
-		maps.Copy(c.assignments.Waiting, before)
-		c.logger.Error("compile: objects are not moved behind their waypoints, since that cannot be written down; it is tried again", "objects", len(names), "error", err)
-		return nil
-	}
-	return c.ties.proceed(names)
-}
-
-// again compiles objects anew, as a generation of their own.
-func (c *Compiler) again(stale []model.Key) {
-	if len(stale) == 0 {
-		return
-	}
-	generation, _ := c.store.Apply(nil)
-	c.arbiter.forget()
-	b := newBatch(generation)
-	for _, key := range stale {
-		switch key.Kind {
-		case "Service":
-			b.mark(serviceOutput, key)
-		case "ServiceEntry":
-			b.mark(serviceOutput, key)
-			b.workload(key)
-		default:
-			b.workload(key)
-		}
-	}
-	for _, run := range c.steps {
-		run(b)
-	}
-	c.keepAssignments(b)
-	c.log.Append(generation, b.changes)
-}
-
 // objectName is the name of the tie that the Addresses of a Service or a ServiceEntry share.
 func objectName(key model.Key) string { return key.Kind + " " + key.Namespace + "/" + key.Name }
 
-// behind are the waypoints of this mesh that the Addresses of an object name, by the name of its tie.
-func (x *ties) behind(name string, served func(ref string) *translate.Waypoint) *translate.Waypoint {
-	if t := x.of[name]; t != nil && t.way != "" {
-		return served(t.way)
+// behind names the waypoints by which the connections of an object come, if they do not come directly: the one that its Addresses name, and those that have
+// connections left.
+func (x *ties) behind(name string) []string {
+	t := x.of[name]
+	if t == nil || t.way == "" {
+		return nil
 	}
-	return nil
+	return append([]string{t.way}, slices.Sorted(maps.Keys(t.leaving))...)
 }

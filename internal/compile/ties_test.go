@@ -82,7 +82,13 @@ func (p *bindingPlane) told(when, status, text string) {
 
 // acknowledge says that a proxy of a Gateway has acknowledged everything.
 func (p *bindingPlane) acknowledge(gateway string, refused ...string) bool {
-	return p.Settle([]GatewayProxy{p.proxy(gateway, p.log.Generation(), refused...)})
+	return p.settle(p.proxy(gateway, p.log.Generation(), refused...))
+}
+
+// settle looks at what the proxies have acknowledged, and says whether something is waited for.
+func (p *bindingPlane) settle(proxies ...GatewayProxy) (again bool) {
+	acks, at := p.Settle(func() []GatewayProxy { return proxies })
+	return acks || !at.IsZero()
 }
 
 func (p *bindingPlane) proxy(gateway string, through uint64, refused ...string) GatewayProxy {
@@ -113,7 +119,7 @@ func TestAServiceThatGetsTheLabelGoesDirectUntilItsWaypointHasAcknowledgedIt(t *
 		{"one of another Gateway", p.proxy("other", p.log.Generation())},
 		{"one with another identity", GatewayProxy{Gateway: "shop/wp", Identity: "shop/thief", Through: p.log.Generation()}},
 	} {
-		if again := p.Settle([]GatewayProxy{c.proxy}); !again {
+		if again := p.settle(c.proxy); !again {
 			t.Errorf("%s: nothing is waited for", c.name)
 		}
 		p.want(c.name, "direct")
@@ -283,7 +289,7 @@ func TestAProxyThatLagsIsWaitedForAWhile(t *testing.T) {
 	p := newBindingPlane(t, NewAssignments())
 	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
 	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
-	two := func() { p.Settle([]GatewayProxy{p.proxy("wp", p.log.Generation()), p.proxy("wp", 0)}) }
+	two := func() { p.settle(p.proxy("wp", p.log.Generation()), p.proxy("wp", 0)) }
 	two()
 	p.want("one of two has acknowledged", "direct")
 	p.now = p.now.Add(lagFor - time.Millisecond)
@@ -319,7 +325,7 @@ func TestARestartForgetsNoBindingAndMakesNone(t *testing.T) {
 	s.want("a restart with it", "wp")
 	s.told("a restart with it", "True", "") // or each restart would write the status of every service
 	s.now = s.now.Add(assumeFor)
-	s.Settle(nil)
+	s.settle()
 	s.told("nobody has acknowledged it for long", "False WaypointIsNotReady", "its connections are refused")
 }
 
@@ -342,6 +348,7 @@ func TestWhatCannotBeWrittenDownIsNotDone(t *testing.T) {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	p.now = p.now.Add(leastBackoff)
 	p.acknowledge("wp")
 	p.want("written down", "wp")
 }
@@ -358,21 +365,21 @@ func TestAWaypointOfOthersIsReadyByItsObjects(t *testing.T) {
 	p := newBindingPlane(t, NewAssignments())
 	p.put(serviceWith("web", "") + foreign(programmed("False")) + found)
 	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
-	p.Settle(nil)
+	p.settle()
 	p.want("not programmed, without pods", "direct")
 	p.told("not programmed", "False WaypointIsNotReady", "it needs the condition Programmed, an address, and a pod that is ready")
 	p.put(foreign(programmed("True")))
-	p.Settle(nil)
+	p.settle()
 	p.want("programmed, without pods", "direct")
 	p.put(pod("shop", "wp-1", "10.0.0.9", "wp"))
-	p.Settle(nil)
+	p.settle()
 	p.want("with a pod that is not ready", "direct")
 	p.put(ready)
-	p.Settle(nil)
+	p.settle()
 	p.want("with a pod that is ready", "wp")
 	p.told("ready", "True", "shop/wp: ready, not acknowledged")
 	p.remove(model.PodKey("shop", "wp-1"))
-	p.Settle(nil)
+	p.settle()
 	p.want("its pod is gone", "wp")
 }
 
@@ -449,13 +456,7 @@ func TestControlPlanesMoveABindingTogether(t *testing.T) {
 	late := newBindingPlane(t, ShareAssignments(shared, 1<<20))
 	late.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
 	late.put(serviceWith("web", "istio.io/use-waypoint: wp"))
-	late.want("late", "direct")
-	hear(there)
-	if err := there.Keep(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	hear(late)
-	late.want("corrected", "wp")
+	late.want("late", "wp")
 	// Without the store nothing moves.
 	shared.err = context.DeadlineExceeded
 	both(serviceWith("web", "istio.io/use-waypoint: other") + waypointOf("other", "10.96.0.11"))
@@ -540,5 +541,312 @@ func TestASettingHasPodsAdmitTheirWaypoint(t *testing.T) {
 	p.remove(model.GatewayKey("shop", "wp"))
 	if p.log.Get(resourcekind.Authorization, name) != nil {
 		t.Error("the policy outlives its Gateway")
+	}
+}
+
+func TestAWaypointThatDoesNotAdmitANamespaceHasNothingOfIt(t *testing.T) {
+	const policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: web, namespace: shop}\nspec: {targetRefs: [{kind: Service, name: web}], rules: [{}]}\n---\n"
+	guest := serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")
+	host := func(from string) string {
+		return strings.ReplaceAll(modelGateway("wp", from), "namespace: shop", "namespace: other")
+	}
+	p := newBindingPlane(t, NewAssignments())
+	p.put(host("Same") + policy)
+	check := func(when, way string, admitted bool) {
+		t.Helper()
+		w := p.service(webName).GetWaypoint().GetHostname()
+		if w.GetNamespace() != "other" || w.GetHostname() != way {
+			t.Errorf("%s: connections go to %v, want %s", when, w, way)
+		}
+		if b := p.binding(webName); (b != nil) != admitted {
+			t.Errorf("%s: the Binding is %v", when, b)
+		}
+		if has := p.log.Get(resourcekind.RequestAuthorization, "shop/web") != nil; has != admitted {
+			t.Errorf("%s: it has the policy: %v", when, has)
+		}
+	}
+	p.put(guest)
+	check("seen with the label", "not-admitted.wp.other.svc.cluster.local", false)
+	p.told("seen with the label", "False AttachmentDenied", "does not admit namespace shop; let its listener's allowedRoutes do so; its connections are refused")
+	p.put(host("All"))
+	check("admitted", "wp.other.svc.cluster.local", true)
+	p.settle(GatewayProxy{Gateway: "other/wp", Identity: "other/wp", Through: p.log.Generation()})
+	p.told("admitted", "True", "")
+	p.put(host("Same"))
+	check("admitted no more", "not-admitted.wp.other.svc.cluster.local", false)
+	p.put(serviceWith("web", "istio.io/use-waypoint: none"))
+	if b := p.binding(webName); b != nil {
+		t.Errorf("one that was refused is unbound by and by: %v", b)
+	}
+}
+
+func TestAControlPlaneThatLagsMovesNobodyTooEarly(t *testing.T) {
+	type replicas struct {
+		*memoryStore
+		here, there *bindingPlane
+	}
+	setUp := func(t *testing.T, label string) replicas {
+		r := replicas{memoryStore: &memoryStore{}}
+		r.here, r.there = newBindingPlane(t, ShareAssignments(r.memoryStore, 1<<20)), newBindingPlane(t, ShareAssignments(r.memoryStore, 1<<20))
+		for _, p := range []*bindingPlane{r.here, r.there} {
+			p.put(serviceWith("web", label) + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+			p.acknowledge("wp")
+		}
+		return r
+	}
+	exchange := func(t *testing.T, r replicas, planes ...*bindingPlane) {
+		t.Helper()
+		for range 3 {
+			for _, p := range planes {
+				if err := p.Keep(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				p.AdoptWaiting(r.waitingNow())
+			}
+		}
+	}
+	t.Run("that has not heard of a label", func(t *testing.T) {
+		r := setUp(t, "")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.there.AdoptWaiting(r.waitingNow())
+		r.there.put(serviceWith("web", "unrelated: label"))
+		exchange(t, r, r.there, r.here)
+		r.here.want("before it was acknowledged", "direct")
+	})
+	t.Run("that has not heard of another label", func(t *testing.T) {
+		r := setUp(t, "istio.io/use-waypoint: wp")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: next"))
+		exchange(t, r, r.there, r.here)
+		r.here.want("before the next was acknowledged", "wp")
+	})
+	t.Run("with what it is about to write", func(t *testing.T) {
+		r := setUp(t, "")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.err = context.DeadlineExceeded
+		r.here.acknowledge("wp")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: next"))
+		r.err = nil
+		exchange(t, r, r.here)
+		r.here.want("the label is another meanwhile", "direct")
+	})
+	t.Run("with a label that was away for a moment", func(t *testing.T) {
+		r := setUp(t, "")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.err = context.DeadlineExceeded
+		r.here.put(serviceWith("web", ""))
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.err = nil
+		exchange(t, r, r.here)
+		r.here.want("before it was acknowledged", "direct")
+		r.here.acknowledge("wp")
+		exchange(t, r, r.here)
+		r.here.want("acknowledged", "wp")
+	})
+	t.Run("after the memory was lost", func(t *testing.T) {
+		r := setUp(t, "")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.waiting = nil
+		exchange(t, r, r.here)
+		r.here.want("before it was acknowledged", "direct")
+		if len(r.waiting) != 1 {
+			t.Errorf("it is remembered: %v", r.waiting)
+		}
+	})
+}
+
+func TestWhatAnotherControlPlaneHasHeardCountsInTheCondition(t *testing.T) {
+	shared := &memoryStore{}
+	here, there := newBindingPlane(t, ShareAssignments(shared, 1<<20)), newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	for _, p := range []*bindingPlane{here, there} {
+		p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+		p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	}
+	there.acknowledge("wp")
+	if err := there.Keep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	here.AdoptWaiting(shared.waitingNow())
+	here.told("acknowledged there", "True", "connections go through waypoint shop/wp")
+	if got := here.Arrived(); !slices.Equal(got, []string{"Service shop/web"}) {
+		t.Errorf("of %v nobody needs %v", shared.waiting, got)
+	}
+}
+
+func TestARefusedWaypointIsJudgedAgainOnlyWhenSomethingChanges(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	judged, refusal := 0, p.ties.refusal
+	p.ties.refusal = func(key model.Key, own bool, w *translate.Waypoint) (string, model.Key) {
+		judged++
+		return refusal(key, own, w)
+	}
+	clients := authorization("shop", "clients", `rules: [{from: [{source: {principals: ["cluster.local/ns/shop/sa/client"]}}]}]`)
+	p.put(selecting("") + captured + waypointOf("wp", "10.96.0.9") + clients)
+	p.put(selecting("istio.io/use-waypoint: wp"))
+	if again := p.acknowledge("wp"); again || judged != 1 {
+		t.Fatalf("judged %d times, and it is looked again: %v", judged, again)
+	}
+	for range 100 {
+		p.acknowledge("wp")
+		p.put(pod("shop", "db-1", "10.0.0.7", "db"))
+		p.put(authorization("other", "x", ""))
+	}
+	if judged != 1 {
+		t.Errorf("judged %d times although nothing has changed", judged)
+	}
+	for name, change := range map[string]func(){
+		"a policy of the namespace": func() { p.put(authorization("shop", "more", "")) },
+		"a policy of the mesh":      func() { p.put(authorization("istio-system", "more", "")) },
+		"the pod":                   func() { p.put(strings.Replace(captured, "nodeName: n1", "nodeName: n2", 1)) },
+		"the service":               func() { p.put(selecting("istio.io/use-waypoint: wp, a: b")) },
+		"the pod is gone and back":  func() { p.remove(model.PodKey("shop", "web-1")); p.put(captured) },
+	} {
+		judged = 0
+		change()
+		for range 10 {
+			p.acknowledge("wp")
+		}
+		if judged == 0 || judged > 2 {
+			t.Errorf("%s: judged %d times", name, judged)
+		}
+		p.want(name, "direct")
+	}
+	p.remove(model.PodKey("shop", "web-1"))
+	p.acknowledge("wp")
+	p.want("without the pod", "wp")
+}
+
+func TestAProxyThatRefusesThePolicyOfAServiceDoesNotGetItsConnections(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9") + modelPolicy)
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	refusing := func(policy string) {
+		proxy := p.proxy("wp", p.log.Generation())
+		proxy.RefusedPolicies = map[string]bool{policy: true}
+		p.settle(proxy)
+	}
+	refusing("shop/web")
+	p.want("the policy is refused", "direct")
+	refusing("shop/other")
+	p.want("another one is refused", "wp")
+}
+
+func TestACanaryKeepsTheConnectionsThatItHas(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.acknowledge("wp")
+	p.settle(p.proxy("next", p.log.Generation()), p.proxy("next", 0))
+	p.now = p.now.Add(lagFor)
+	p.settle(p.proxy("next", p.log.Generation()), p.proxy("next", 0))
+	if w := p.service(webName).WeightedWaypoints; len(w) != 2 {
+		t.Fatalf("one proxy lags: %v", w)
+	}
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	if b := p.binding(webName); !slices.Equal(b.GetLeaving(), []string{"shop/next"}) {
+		t.Errorf("without the canary: %v", b)
+	}
+	p.now = p.now.Add(leaveFor)
+	p.settle()
+	if b := p.binding(webName); len(b.GetParents()) != 1 || len(b.GetLeaving()) > 0 {
+		t.Errorf("after a while: %v", b)
+	}
+}
+
+func TestProxiesOfAnotherIdentityAcknowledgeAnew(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9"))
+	p.acknowledge("wp")
+	p.told("acknowledged", "True", "")
+	p.put(strings.Replace(waypointOf("wp", "10.96.0.9"), "name: wp, namespace: shop}", "name: wp, namespace: shop, annotations: {gateway.istio.io/service-account: next}}", 1))
+	p.told("another account", "False", "has not acknowledged it yet")
+	p.acknowledge("wp")
+	p.told("the old proxies acknowledge", "False", "has not acknowledged it yet")
+	p.settle(GatewayProxy{Gateway: "shop/wp", Identity: "shop/next", Through: p.log.Generation()})
+	p.told("the new ones do", "True", "")
+	p.want("all the time", "wp")
+}
+
+func TestAServiceThatWasHiddenComesBackBehindItsWaypoint(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9"))
+	p.acknowledge("wp")
+	p.put(strings.Replace(serviceWith("web", "istio.io/use-waypoint: wp"), "labels:", "annotations: {networking.istio.io/exportTo: \"~\"}, labels:", 1))
+	if p.service(webName) != nil {
+		t.Fatal("it is not hidden")
+	}
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.want("published again", "wp")
+}
+
+func TestPodsAdmitAWaypointThatHasConnectionsLeft(t *testing.T) {
+	m := readyMesh
+	m.AutoAllowWaypoints = true
+	p := &bindingPlane{plane: newPlaneOf(t, m, NewAssignments()), now: time.Unix(1_700_000_000, 0)}
+	p.ties.now = func() time.Time { return p.now }
+	p.put(selecting("istio.io/use-waypoint: wp") + captured + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.acknowledge("wp")
+	p.put(selecting("istio.io/use-waypoint: next"))
+	p.acknowledge("next")
+	p.want("moved", "next")
+	policies := func() []string { return p.workload("shop", "web-1").AuthorizationPolicies }
+	const next, first = "shop/lateen_allow_waypoint_next", "shop/lateen_allow_waypoint_wp"
+	if got := policies(); !slices.Equal(got, []string{next, first}) {
+		t.Errorf("moved: %v", got)
+	}
+	p.now = p.now.Add(leaveFor)
+	p.acknowledge("next")
+	if got := policies(); !slices.Equal(got, []string{next}) {
+		t.Errorf("after a while: %v", got)
+	}
+}
+
+func TestPodsThatAServiceNamesByHandAreJudged(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	slice := sliceIn("shop", "web-hand", "web", "web-1", "10.0.0.1", true)
+	p.put(serviceWith("web", "") + captured + waypointOf("wp", "10.96.0.9") + authorization("shop", "nobody", ""))
+	p.Apply([]model.Change{{Key: slice.Key, Object: slice}})
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.acknowledge("wp")
+	p.want("acknowledged", "direct")
+	p.told("acknowledged", "False PolicyRefusesWaypoint", "at pod shop/web-1")
+}
+
+func TestAMemoryThatCannotBeWrittenIsTriedAgainWithPauses(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data")
+	a, _ := LoadAssignments(filepath.Join(folder, "assignments.json"), time.Now())
+	p := newBindingPlane(t, a)
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	proxies := func() []GatewayProxy { return []GatewayProxy{p.proxy("wp", p.log.Generation())} }
+	var pauses []time.Duration
+	for range 7 {
+		_, at := p.Settle(proxies)
+		if _, again := p.Settle(proxies); !again.Equal(at) {
+			t.Errorf("it is tried again before %s: %s", at, again)
+		}
+		pauses = append(pauses, at.Sub(p.now))
+		p.now = at
+	}
+	want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}
+	if !slices.Equal(pauses, want) {
+		t.Errorf("it is tried again after %v, want %v", pauses, want)
+	}
+	p.want("not written", "direct")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.Settle(proxies)
+	p.want("written", "wp")
+}
+
+func TestNothingIsAcknowledgedOfAnObjectWithoutABinding(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	entry := func(name, day, labels string) string {
+		return strings.Replace(serviceEntry("shop", name, day, "hosts: [a.example.com], resolution: DNS"), "metadata: {", "metadata: {labels: {"+labels+"}, ", 1)
+	}
+	p.put(waypointOf("wp", "10.96.0.9") + entry("first", "01", "") + entry("second", "02", ""))
+	p.put(entry("second", "02", "istio.io/use-waypoint: wp"))
+	p.acknowledge("wp")
+	if tie := p.ties.of["ServiceEntry shop/second"]; tie == nil || tie.ready {
+		t.Errorf("it speaks for no host, and its waypoint is ready: %+v", tie)
 	}
 }

@@ -156,9 +156,11 @@ func (c *workloadCompiler) waypointPolicies(key model.Key) (names []string) {
 		behind = append(behind, objectName(owner))
 	}
 	for _, name := range behind {
-		w := c.ties.behind(name, func(ref string) *translate.Waypoint { return c.gateways.context(key).Server(ref) })
-		if w != nil && !slices.Contains(names, translate.AllowWaypointName(w)) {
-			names = append(names, translate.AllowWaypointName(w))
+		for _, ref := range c.ties.behind(name) {
+			w := c.gateways.context(key).Server(ref)
+			if w != nil && !slices.Contains(names, translate.AllowWaypointName(w)) {
+				names = append(names, translate.AllowWaypointName(w))
+			}
 		}
 	}
 	return names

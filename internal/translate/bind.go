@@ -115,6 +115,15 @@ func (c Context) Server(ref string) *Waypoint {
 	return c.Servers(namespace, name)
 }
 
+// Gateway finds a Gateway by its reference, whoever serves it; nil if there is none that can be reached or that this mesh's proxies serve.
+func (c Context) Gateway(ref string) *Waypoint {
+	if w := c.Server(ref); w != nil {
+		return w
+	}
+	namespace, name, _ := strings.Cut(ref, "/")
+	return c.find(namespace, name)
+}
+
 func (c Context) labels() map[string]string {
 	if c.Namespace == nil {
 		return nil

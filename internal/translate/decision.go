@@ -34,6 +34,8 @@ type Decision struct {
 	Unfit bool
 	// Own says that the object's own labels ask for it, not its namespace's.
 	Own bool
+	// Denied says that the waypoint of Way does not admit the object. It must have no connections of it, and they must not go past it.
+	Denied bool
 	// Canary says that the canary can take its share.
 	Canary bool
 	// Gateways are those of this mesh that have the object's Binding, Leaving the names of those among them that its Addresses no longer name.
@@ -42,6 +44,10 @@ type Decision struct {
 	// DomainSuffix is that of services' names, by which a waypoint is named whose Gateway is not there.
 	DomainSuffix string
 }
+
+// notAdmitted begins the host by which an Address names a waypoint that does not admit the object. A proxy of the waypoint takes what an Address
+// sends to it, so its own host must not stand there.
+const notAdmitted = "not-admitted."
 
 // Bound says whether connections go through the asked waypoint, which is ready.
 func (d *Decision) Bound() bool { return d.Asked != "" && d.Way == d.Asked && d.Ready }
@@ -94,12 +100,15 @@ func (c Context) decided(o metav1.Object, unfit bool, v *verdict) *Waypoint {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(d.Way, "/")
-	if w := c.find(namespace, name); w != nil {
+	host := Mesh{DomainSuffix: d.DomainSuffix}.ServiceHost(namespace, name)
+	if d.Denied {
+		host = notAdmitted + host
+	} else if w := c.find(namespace, name); w != nil {
 		return w
 	}
 	// Nobody is found there, so node proxies refuse the connections and say why.
 	return &Waypoint{Namespace: namespace, Name: name, Address: &workload.GatewayAddress{
-		Destination:   &workload.GatewayAddress_Hostname{Hostname: &workload.NamespacedHostname{Namespace: namespace, Hostname: Mesh{DomainSuffix: d.DomainSuffix}.ServiceHost(namespace, name)}},
+		Destination:   &workload.GatewayAddress_Hostname{Hostname: &workload.NamespacedHostname{Namespace: namespace, Hostname: host}},
 		HboneMtlsPort: hbonePort,
 	}}
 }
@@ -109,5 +118,5 @@ func (d *Decision) Same(o *Decision) bool {
 	if d == nil || o == nil {
 		return d == o
 	}
-	return d.Asked == o.Asked && d.Way == o.Way && d.Ready == o.Ready && d.Foreign == o.Foreign && d.Why == o.Why && slices.EqualFunc(d.Gateways, o.Gateways, SameServer) && slices.Equal(d.Leaving, o.Leaving)
+	return d.Asked == o.Asked && d.Way == o.Way && d.Ready == o.Ready && d.Foreign == o.Foreign && d.Denied == o.Denied && d.Why == o.Why && slices.EqualFunc(d.Gateways, o.Gateways, SameServer) && slices.Equal(d.Leaving, o.Leaving)
 }

@@ -24,6 +24,8 @@ type Intent struct {
 	Unfit bool
 	// Own says that the object's own labels ask for the waypoint, not its namespace's.
 	Own bool
+	// Admits says whether a Gateway may have the object's Binding: one whose allowedRoutes admit the object, and that may see it. Nil: none may.
+	Admits func(*Waypoint) bool
 }
 
 // AtOnce is the decision where the Address names the waypoint whenever it can be found.
@@ -56,16 +58,24 @@ func (c Context) intent(o metav1.Object, canary bool, takes func(*Waypoint) obst
 	if !none && name == "" {
 		ns, name, none = wish(c.labels(), o.GetNamespace())
 	}
-	if none || name == "" || c.Servers == nil {
+	if c.Servers == nil {
 		return Intent{}
 	}
-	out := Intent{Asked: ns + "/" + name, Own: own}
 	admits := func(w *Waypoint) obstacle {
 		if !w.allows(o.GetNamespace(), c.Namespace) {
 			return obstacle{reasonDenied, "does not admit namespace " + o.GetNamespace() + "; let its listener's allowedRoutes do so"}
 		}
 		return takes(w)
 	}
+	out := Intent{Admits: func(w *Waypoint) bool {
+		// A proxy refuses traffic of another kind by itself, and says so to the client.
+		reason := admits(w).reason
+		return reason == "" || reason == reasonTraffic
+	}}
+	if none || name == "" {
+		return out
+	}
+	out.Asked, out.Own = ns+"/"+name, own
 	judge := func(w *Waypoint) bool {
 		found := admits(w)
 		out.Reason, out.Why = found.reason, found.why

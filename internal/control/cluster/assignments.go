@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -49,6 +48,7 @@ type Compiler interface {
 	Wants() <-chan struct{}
 	Keep(ctx context.Context) error
 	Unneeded() []string
+	Arrived() []string
 }
 
 // Assignments keeps virtual addresses in a ConfigMap, which every replica may write if it has read it.
@@ -64,8 +64,9 @@ type Assignments struct {
 	// what it has.
 	turn sync.Mutex
 	// seen is the newest version that was read or written here: what a watch tells of an older one is over, unless the store was restored.
-	seen     atomic.Uint64
-	unneeded map[string]time.Time
+	seen atomic.Uint64
+	// unneeded and arrived are since when nothing needs the addresses of services, and the notes of objects.
+	unneeded, arrived map[string]time.Time
 	// timeout bounds what is asked of the API server with the turn held, which keeps all others from theirs.
 	timeout time.Duration
 }
@@ -74,7 +75,7 @@ var _ compile.AssignmentStore = (*Assignments)(nil)
 
 // NewAssignments keeps nothing yet.
 func NewAssignments(client kubernetes.Interface, namespace string, now func() time.Time, logger *slog.Logger) *Assignments {
-	a := &Assignments{client: client, namespace: namespace, now: now, logger: logger, unneeded: map[string]time.Time{}, timeout: keepTimeout}
+	a := &Assignments{client: client, namespace: namespace, now: now, logger: logger, unneeded: map[string]time.Time{}, arrived: map[string]time.Time{}, timeout: keepTimeout}
 	a.unread.Store(&errUnread)
 	return a
 }
@@ -323,9 +324,10 @@ func (a *Assignments) wentBack(ctx context.Context) (now *corev1.ConfigMap) {
 	return now
 }
 
-// Prune takes addresses off that nothing has needed for long, until ctx ends. It is the leader's to do.
+// Prune takes off what nothing has needed for long, until ctx ends. It is the leader's to do.
 func (a *Assignments) Prune(ctx context.Context) {
 	clear(a.unneeded)
+	clear(a.arrived)
 	for kube.Sleep(ctx, jittered(pruneEvery)) {
 		if err := a.prune(kube.Quiet(ctx)); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			a.logger.Warn("cluster: virtual addresses that nothing needs are still kept; it is tried again", "error", err)
@@ -334,29 +336,45 @@ func (a *Assignments) Prune(ctx context.Context) {
 }
 
 func (a *Assignments) prune(ctx context.Context) error {
-	now, unneeded := a.now(), map[string]time.Time{}
-	var due []string
-	for _, service := range (*a.compiler.Load()).Unneeded() {
-		since, known := a.unneeded[service]
-		if !known {
-			since = now
-		}
-		unneeded[service] = since
-		if now.Sub(since) >= unneededFor {
-			due = append(due, service)
-		}
-	}
-	a.unneeded = unneeded
-	if len(due) == 0 {
+	compiler := *a.compiler.Load()
+	services, objects := a.due(&a.unneeded, compiler.Unneeded()), a.due(&a.arrived, compiler.Arrived())
+	if len(services)+len(objects) == 0 {
 		return nil
 	}
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	trying, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	return a.Update(trying, func(kept map[string][]netip.Addr) bool {
-		before := len(kept)
-		maps.DeleteFunc(kept, func(service string, _ []netip.Addr) bool { return slices.Contains(due, service) })
-		return len(kept) != before
-	})
+	var addresses, waiting error
+	if len(services) > 0 {
+		addresses = a.Update(trying, func(kept map[string][]netip.Addr) bool { return takeOff(kept, services) })
+	}
+	if len(objects) > 0 {
+		waiting = a.UpdateWaiting(trying, func(kept map[string]string) bool { return takeOff(kept, objects) })
+	}
+	return errors.Join(addresses, waiting)
+}
+
+// due are those of the names that have been unneeded for long. since is when each was first.
+func (a *Assignments) due(since *map[string]time.Time, unneeded []string) map[string]bool {
+	now, first, due := a.now(), map[string]time.Time{}, map[string]bool{}
+	for _, name := range unneeded {
+		at, known := (*since)[name]
+		if !known {
+			at = now
+		}
+		first[name] = at
+		if now.Sub(at) >= unneededFor {
+			due[name] = true
+		}
+	}
+	*since = first
+	return due
+}
+
+// takeOff removes names and says whether any was there.
+func takeOff[T any](kept map[string]T, names map[string]bool) bool {
+	before := len(kept)
+	maps.DeleteFunc(kept, func(name string, _ T) bool { return names[name] })
+	return len(kept) != before
 }

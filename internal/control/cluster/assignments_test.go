@@ -25,6 +25,7 @@ type heard struct {
 	lost     int
 	tried    int
 	unneeded []string
+	arrived  []string
 	wants    chan struct{}
 	keep     func(context.Context) error
 }
@@ -57,6 +58,8 @@ func (h *heard) Keep(ctx context.Context) error {
 }
 
 func (h *heard) Unneeded() []string { return h.unneeded }
+
+func (h *heard) Arrived() []string { return h.arrived }
 
 func (h *heard) is(f func(*heard) bool) func() bool {
 	return func() bool {
@@ -239,6 +242,29 @@ func TestAddressesThatNothingNeedsAreFreedInTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := a.Update(t.Context(), func(kept map[string][]netip.Addr) bool {
+			if len(kept) != want {
+				t.Errorf("after %s %d are kept, want %d", now.Sub(start), len(kept), want)
+			}
+			return false
+		}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(unneededFor / 2)
+	}
+}
+
+func TestNotesOfObjectsThatArrivedAreFreedInTheEnd(t *testing.T) {
+	now := start
+	a := NewAssignments(newAPI(), home, func() time.Time { return now }, (&said{}).logger())
+	a.For(&heard{arrived: []string{"gone"}})
+	if err := a.UpdateWaiting(t.Context(), func(kept map[string]string) bool { kept["gone"], kept["there"] = "a/b a/b", " a/b"; return true }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{2, 2, 1} {
+		if err := a.prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.UpdateWaiting(t.Context(), func(kept map[string]string) bool {
 			if len(kept) != want {
 				t.Errorf("after %s %d are kept, want %d", now.Sub(start), len(kept), want)
 			}
