@@ -14,15 +14,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"lateen.dev/lateen/internal/tools/tally/longrun"
 )
 
 func main() {
 	failOnSkip := flag.Bool("fail-on-skip", os.Getenv("CI") != "", "treat a skipped test as a failure")
 	verbose := flag.Bool("v", false, "show the output of steps that pass")
-	page := flag.String("report", "", "file for a page in Markdown that keeps the result")
+	page := flag.String("page", "", "a page in Markdown that keeps the last result of each part; the parts run one after the other, longest-waiting first")
+	minutes := flag.Uint("minutes", 0, "with -page: run only parts that fit in so many minutes; without it all run")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-report FILE] STEPS_FILE")
+		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-page FILE [-minutes N]] STEPS_FILE")
 		os.Exit(64)
 	}
 	steps, err := readSteps(flag.Arg(0))
@@ -30,17 +33,18 @@ func main() {
 		fmt.Fprintln(os.Stderr, "tally:", err)
 		os.Exit(64)
 	}
+	if *page != "" {
+		budget := longrun.Unlimited
+		flag.Visit(func(f *flag.Flag) {
+			if f.Name == "minutes" {
+				budget = time.Duration(*minutes) * time.Minute
+			}
+		})
+		os.Exit(runLong(steps, *page, budget, *failOnSkip, *verbose))
+	}
 	t := &tier{w: os.Stdout, failOnSkip: *failOnSkip, verbose: *verbose, last: readDurations(flag.Arg(0))}
-	began := time.Now()
-	r := newReport(flag.Arg(0), began)
 	passed := t.run(steps)
 	t.last.write()
-	if *page != "" {
-		if err := r.write(*page, t, passed, time.Since(began)); err != nil {
-			fmt.Fprintln(os.Stderr, "tally:", err)
-			passed = false
-		}
-	}
 	if !passed {
 		os.Exit(1)
 	}
@@ -57,6 +61,10 @@ const (
 	// kindScripts is a runner of scripts: it reports as a script does, repeats each failure as "--- FAIL: SCRIPT: CHECK", and
 	// takes names of scripts as arguments, so that a script that failed can be run once more, alone.
 	kindScripts kind = "scripts"
+	// kindTargets is a script that takes names of targets as arguments; without arguments it runs all of them. With --list it prints
+	// a line for each target: its name, the seconds that it runs, and the files that it tests. It ends the output of a target with
+	// "--- FUZZED: NAME, N s", where N is 0 if the target failed. It begins no target that would not end by FUZZ_UNTIL.
+	kindTargets kind = "targets"
 )
 
 type step struct {
@@ -67,9 +75,17 @@ type step struct {
 	beside bool
 	// wait: it runs nothing, those after it begin once all those before have ended.
 	wait bool
+	// assumed is how long the step takes, as the tier's file says; 0 if it says nothing. For targets it is the time before the first begins.
+	assumed time.Duration
+	// tests are the files and folders that the step tests; none if the tier's file says nothing.
+	tests []string
 }
 
 type counts struct{ passed, failed, skipped int }
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+}
 
 func (c *counts) add(o counts) {
 	c.passed += o.passed
@@ -78,7 +94,8 @@ func (c *counts) add(o counts) {
 }
 
 // readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over. A step whose line
-// begins with & runs beside those after it, up to a line that says wait.
+// begins with & runs beside those after it, up to a line that says wait. In a tier whose results a page keeps, the duration of the
+// step and the files that it tests stand behind the kind: `name | kind 12m crates cmd | command`.
 func readSteps(path string) ([]step, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -99,11 +116,21 @@ func readSteps(path string) ([]step, error) {
 		if len(parts) != 3 {
 			return nil, fmt.Errorf("%s:%d: want `name | kind | command`", path, n+1)
 		}
-		s := step{name: strings.TrimSpace(parts[0]), kind: kind(strings.TrimSpace(parts[1])), command: strings.TrimSpace(parts[2]), beside: beside}
+		s := step{name: strings.TrimSpace(parts[0]), command: strings.TrimSpace(parts[2]), beside: beside}
+		about := strings.Fields(parts[1])
+		if len(about) > 0 {
+			s.kind = kind(about[0])
+		}
 		switch s.kind {
-		case kindPlain, kindCargo, kindGo, kindScript, kindScripts:
+		case kindPlain, kindCargo, kindGo, kindScript, kindScripts, kindTargets:
 		default:
-			return nil, fmt.Errorf("%s:%d: unknown kind %q: use plain, cargo, go, script or scripts", path, n+1, s.kind)
+			return nil, fmt.Errorf("%s:%d: unknown kind %q: use plain, cargo, go, script, scripts or targets", path, n+1, s.kind)
+		}
+		if len(about) > 1 {
+			if s.assumed, err = time.ParseDuration(about[1]); err != nil || s.assumed <= 0 {
+				return nil, fmt.Errorf("%s:%d: want a duration such as 12m behind the kind, not %q", path, n+1, about[1])
+			}
+			s.tests = about[2:]
 		}
 		steps = append(steps, s)
 	}
@@ -130,7 +157,7 @@ func tallyOutput(k kind, out []byte, err error) counts {
 		return counts{failed: 1}
 	case kindCargo:
 		c = matchLines(out, cargoResult)
-	case kindScript, kindScripts:
+	case kindScript, kindScripts, kindTargets:
 		c = matchLines(out, scriptResult)
 	case kindGo:
 		c = tallyGo(out)
@@ -228,7 +255,7 @@ func failedNames(s step, out []byte) []string {
 				add(strings.TrimSpace(e.Package + " " + e.Test))
 			}
 		}
-	case kindCargo, kindScript, kindScripts:
+	case kindCargo, kindScript, kindScripts, kindTargets:
 		re := checkFailed
 		switch {
 		case s.kind == kindCargo:

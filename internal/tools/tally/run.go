@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -94,7 +95,7 @@ func (t *tier) end(took time.Duration) bool {
 	if t.failOnSkip && t.total.skipped > 0 {
 		fmt.Fprintln(t.w, "a skipped test counts as a failure here: make it run or remove it")
 	}
-	fmt.Fprintf(t.w, "%d passed, %d failed, %d skipped\n", t.total.passed, t.total.failed, t.total.skipped)
+	fmt.Fprintf(t.w, "%s\n", t.total)
 	return passed
 }
 
@@ -134,18 +135,26 @@ func (t *tier) take(o outcome, shown bool) {
 	if !shown && (failed || t.verbose && o.step.kind != kindGo) {
 		fmt.Fprint(t.w, readable(o.step.kind, o.output))
 	}
-	fmt.Fprintf(t.w, "    %d passed, %d failed, %d skipped in %.1fs\n", o.counts.passed, o.counts.failed, o.counts.skipped, o.took.Seconds())
+	fmt.Fprintf(t.w, "    %s in %.1fs\n", o.counts, o.took.Seconds())
 }
 
 // runStep runs a step to its end; its output goes to live as well, if that is given.
 func runStep(s step, live io.Writer) outcome {
+	return runCommand(shell(context.Background(), s.command), s, live)
+}
+
+func shell(ctx context.Context, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+}
+
+// runCommand runs the command of a step to its end, and reads its output as the step's kind has it.
+func runCommand(cmd *exec.Cmd, s step, live io.Writer) outcome {
 	var out bytes.Buffer
 	var w io.Writer = &out
 	if live != nil {
 		w = io.MultiWriter(&out, live)
 	}
 	began := time.Now()
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.command)
 	cmd.Stdout, cmd.Stderr = w, w
 	err := cmd.Run()
 	return outcome{step: s, counts: tallyOutput(s.kind, out.Bytes(), err), output: out.Bytes(), took: time.Since(began)}
