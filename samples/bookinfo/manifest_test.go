@@ -14,6 +14,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -38,6 +39,7 @@ type objects struct {
 	deployments map[string]apps.Deployment
 	policies    []security.AuthorizationPolicy
 	peers       []security.PeerAuthentication
+	gateways    []gateway.Gateway
 }
 
 // load decodes every document of a file strictly.
@@ -68,6 +70,8 @@ func load(t *testing.T, files ...string) objects {
 				found.policies = append(found.policies, strict[security.AuthorizationPolicy](t, file, document))
 			case "PeerAuthentication":
 				found.peers = append(found.peers, strict[security.PeerAuthentication](t, file, document))
+			case "Gateway":
+				found.gateways = append(found.gateways, strict[gateway.Gateway](t, file, document))
 			default:
 				t.Errorf("%s: unexpected kind %q", file, head.Kind)
 			}
@@ -158,6 +162,39 @@ func TestPoliciesNameAccountsThatExist(t *testing.T) {
 				account, ok := strings.CutPrefix(principal, "cluster.local/ns/default/sa/")
 				if !ok || !accounts[account] {
 					t.Errorf("%s names %q, which is nobody", policy.Name, principal)
+				}
+			}
+		}
+	}
+}
+
+// A policy of a waypoint that names a service or an account wrongly admits too much or nobody.
+func TestPoliciesOfTheWaypointNameServicesAndAccountsThatExist(t *testing.T) {
+	bookinfo, ways := load(t, "bookinfo.yaml"), load(t, "waypoint/gateway.yaml", "waypoint/policy.yaml")
+	if len(ways.gateways) != 1 || ways.gateways[0].Name != "waypoint" || ways.gateways[0].Spec.GatewayClassName != "lateen-waypoint" {
+		t.Errorf("waypoints: %+v", ways.gateways)
+	}
+	if len(ways.policies) != 3 {
+		t.Errorf("%d policies", len(ways.policies))
+	}
+	for i := range ways.policies {
+		policy := &ways.policies[i]
+		var services []string
+		for _, ref := range policy.Spec.TargetRefs {
+			if _, there := bookinfo.services[ref.Name]; !there || ref.Kind != "Service" || ref.Group != "" {
+				t.Errorf("%s is for %v", policy.Name, ref)
+			}
+			services = append(services, ref.Name)
+		}
+		if strings.Join(services, " ") != "reviews details" {
+			t.Errorf("%s is for the services %q", policy.Name, services)
+		}
+		for _, rule := range policy.Spec.Rules {
+			for _, from := range rule.From {
+				for _, principal := range append(from.Source.Principals, from.Source.NotPrincipals...) {
+					if account, ok := strings.CutPrefix(principal, "cluster.local/ns/default/sa/"); !ok || !bookinfo.accounts[account] {
+						t.Errorf("%s names %q, which is nobody", policy.Name, principal)
+					}
 				}
 			}
 		}

@@ -56,5 +56,8 @@ refused() { [ "$(code bookinfo/reader "$1")" = 000 ]; }
 check "then the reader gets no details" eventually 60 refused "http://$DETAILS:9080/details/0"
 check "and no ratings" eventually 60 refused "http://$RATINGS:9080/ratings/0"
 check "while the page is whole still" eventually 60 whole
+# The sample makes a namespace of its own and removes it.
+sample() { KUBECTL=$KUBE/k BOOKINFO_NAME=bookinfo-waypoint timeout 600 "$ROOT/samples/bookinfo/waypoint.sh" kubernetes; }
+check "Bookinfo behind a waypoint: each request has the outcome of its policy, which the access log names" sample
 k delete namespace bookinfo --wait=false >/dev/null
 finish
