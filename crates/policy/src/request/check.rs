@@ -63,7 +63,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
     #[inline]
     pub(super) fn header<'b>(&'b self, name: &'b HeaderName) -> Option<Cow<'b, [u8]>> {
         match name {
-            HeaderName::Authority => Some(self.facts.authority().into()),
+            HeaderName::Authority => Some(self.host().into()),
             HeaderName::Method => Some(self.facts.method().into()),
             HeaderName::Target => Some(self.facts.target().into()),
             HeaderName::Scheme => Some(self.facts.scheme().into()),
@@ -84,7 +84,9 @@ impl<'a, F: RequestFacts> Request<'a, F> {
             }
             Check::Path(values) => {
                 let path = self.path();
-                values.admit(|pattern| pattern.matches(path))
+                // A CONNECT has no path. What an ALLOW rule says of paths, exceptions too, admits none.
+                !(path.is_empty() && action == RequestAction::Allow)
+                    && values.admit(|pattern| pattern.matches(path))
             }
             Check::Header(name, values) => {
                 let value = self.header(name);

@@ -9,9 +9,11 @@ use super::atom::{Interner, PeerAtom};
 use super::check::Check;
 use super::clause::{Clause, Head, PeerCheck, Rule};
 use super::filing::Files;
+use super::path::PathPattern;
 use super::peer::PeerBits;
 use super::policy::{
-    ConditionMatch, OperationMatch, RequestAction, RequestPolicy, RequestRule, SourceMatch, Values,
+    ConditionMatch, HeaderName, OperationMatch, RequestAction, RequestPolicy, RequestRule,
+    SourceMatch, Values,
 };
 use super::rules::RuleSet;
 use super::trust_domains::TrustDomains;
@@ -211,7 +213,7 @@ impl Compiler<'_> {
         }
         self.peer(&mut clause, ports, PeerAtom::DestinationPort);
         request(&mut clause, methods, Check::Method);
-        request(&mut clause, paths, Check::Path);
+        request(&mut clause, &escaped(paths), Check::Path);
         request(&mut clause, &mapped(hosts, lower), Check::Host);
         clause
     }
@@ -219,6 +221,11 @@ impl Compiler<'_> {
     fn condition(&mut self, condition: &ConditionMatch, clause: &mut Clause) {
         match condition {
             ConditionMatch::Header(name, values) => {
+                // Hosts of requests are in lower case.
+                let values = match name {
+                    HeaderName::Authority => &mapped(values, lower),
+                    _ => values,
+                };
                 request(clause, values, |values| Check::Header(name.clone(), values));
             }
             ConditionMatch::SourceIp(values) => self.peer(clause, values, PeerAtom::SourceIp),
@@ -307,6 +314,20 @@ fn mapped(
     Values {
         any: values.any.iter().map(&map).collect(),
         not: values.not.iter().map(&map).collect(),
+    }
+}
+
+/// The patterns of paths, and those whose escapes have lower-case digits once more with capital ones: canonical paths have these
+/// (RFC 3986 §6.2.2.1), and paths that are not normalised may have either.
+fn escaped(values: &Values<PathPattern>) -> Values<PathPattern> {
+    let both = |list: &[PathPattern]| {
+        let mut all = list.to_vec();
+        all.extend(list.iter().filter_map(PathPattern::with_capital_escapes));
+        all
+    };
+    Values {
+        any: both(&values.any),
+        not: both(&values.not),
     }
 }
 

@@ -26,7 +26,7 @@ pub trait RequestFacts {
     /// The method.
     fn method(&self) -> &[u8];
 
-    /// The canonical path without the query: the one that is forwarded.
+    /// The canonical path without the query: the one that is forwarded. Empty for a CONNECT, which has none.
     fn path(&self) -> &[u8];
 
     /// The canonical path with the query, which conditions on `:path` see.

@@ -31,6 +31,48 @@ impl PathPattern {
             PathPattern::Template(template) => template.matches(path),
         }
     }
+
+    /// The pattern with capital digits in its escapes. None if it has these already.
+    pub(super) fn with_capital_escapes(&self) -> Option<Self> {
+        let capital = |text: &Strng| capital_escapes(text).map(Strng::from);
+        Some(match self {
+            PathPattern::Text(StringMatch::Exact(text)) => {
+                PathPattern::Text(StringMatch::Exact(capital(text)?))
+            }
+            PathPattern::Text(StringMatch::Prefix(text)) => {
+                PathPattern::Text(StringMatch::Prefix(capital(text)?))
+            }
+            PathPattern::Text(StringMatch::Suffix(text)) => {
+                PathPattern::Text(StringMatch::Suffix(capital(text)?))
+            }
+            PathPattern::Text(StringMatch::Presence) => return None,
+            PathPattern::Template(template) => {
+                let text = capital_escapes(&template.text)?;
+                PathPattern::Template(PathTemplate::new(&text).ok()?)
+            }
+        })
+    }
+}
+
+/// The text with capital digits behind each `%`. None if it has no others.
+fn capital_escapes(text: &str) -> Option<String> {
+    let mut escape = 0;
+    let capital: String = text
+        .chars()
+        .map(|char| {
+            if char == '%' {
+                escape = 2;
+                return char;
+            }
+            let is_digit = escape > 0 && char.is_ascii_hexdigit();
+            escape = if is_digit { escape - 1 } else { 0 };
+            match is_digit {
+                true => char.to_ascii_uppercase(),
+                false => char,
+            }
+        })
+        .collect();
+    (capital != text).then_some(capital)
 }
 
 /// A path template: `{*}` stands for one segment that is not empty, `{**}` for any bytes.

@@ -62,6 +62,66 @@ fn an_asterisk_in_a_path_does_not_pass_a_template() {
     }
 }
 
+/// A canonical path has capital digits in its escapes. An author may write others, and Envoy keeps a client's.
+#[test]
+fn escapes_in_lower_case_do_not_miss_a_canonical_path() {
+    for pattern in ["/a%2fb", "/a%2fb*", "*a%2fb", "/{*}/a%2fb", "/x/{**}%2fb"] {
+        let target = if pattern.starts_with("/a") {
+            "/a%2Fb"
+        } else {
+            "/x/a%2Fb"
+        };
+        assert!(
+            denied(to_paths(&[pattern]), &Request::get(target)),
+            "{pattern}"
+        );
+        let except = to(OperationMatch {
+            paths: not(&[pattern], path),
+            ..OperationMatch::default()
+        });
+        assert!(!admitted(except, &Request::get(target)), "{pattern}");
+    }
+    // A path that is not normalised may have the author's digits.
+    assert!(denied(to_paths(&["/a%2fb"]), &Request::get("/a%2fb")));
+}
+
+/// Hosts of requests are in lower case, also where a condition calls them a header.
+#[test]
+fn a_host_in_capitals_does_not_miss_a_request_as_a_header() {
+    for name in ["host", ":authority"] {
+        let rule = header(name, any(&["Secret.example*"], text));
+        assert!(
+            denied(rule, &Request::for_host("secret.example:80")),
+            "{name}"
+        );
+    }
+}
+
+/// CVE-2026-73547: a CONNECT has no path, and no ALLOW of paths speaks of it, by whatever exception.
+#[test]
+fn an_allow_of_paths_does_not_admit_a_connect() {
+    let connect = Request {
+        method: b"CONNECT".to_vec(),
+        ..Request::get("")
+    };
+    for paths in [
+        any(&["*"], path),
+        any(&["/{**}"], path),
+        not(&["/admin*"], path),
+    ] {
+        let rule = to(OperationMatch {
+            paths,
+            ..OperationMatch::default()
+        });
+        assert!(!admitted(rule.clone(), &connect), "{rule:?}");
+    }
+    let method = to(OperationMatch {
+        methods: any(&["CONNECT"], text),
+        ..OperationMatch::default()
+    });
+    assert!(admitted(method, &connect));
+}
+
 /// CVE-2020-16844: a suffix in a DENY was compared as a whole text.
 #[test]
 fn a_suffix_in_a_deny_is_a_suffix() {

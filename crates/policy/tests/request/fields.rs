@@ -427,7 +427,7 @@ fn conditions_see_the_parts_of_the_head_as_headers() {
     };
     for (name, value, expected) in [
         (":authority", "Web.example:80", true),
-        (":authority", "web.example:80", false),
+        (":authority", "web.example:80", true),
         ("host", "Web.example:80", true),
         ("Host", "*:80", true),
         (":method", "GET", true),
