@@ -11,6 +11,7 @@
 //! | other `x-envoy-*` | removed | removed | kept |
 //! | `baggage`, `x-istio-source`, `x-forwarded-network` | removed | removed | kept |
 //! | `x-request-id` | replaced, or kept by a setting | the same | kept, made if missing |
+//! | `content_length`, `x_forwarded_client_cert` and the like | removed | removed | removed |
 //! | `traceparent`, `tracestate`, `b3`, `x-b3-*` | kept, or removed by a setting | the same | kept |
 //!
 //! These are Istio's rules, with these differences. Istio keeps `x-forwarded-host` and the like, `baggage` and
@@ -48,7 +49,7 @@ pub(crate) fn apply(
     request_id: &mut dyn FnMut() -> FieldValue,
 ) -> Result<Client, Cause> {
     let is_edge = downstream.kind == PeerKind::Edge;
-    fields.remove_all(if is_edge {
+    let unwanted = if is_edge {
         let mut unwanted = NameSet::ENVOY.or(NameSet::MESH);
         if trust.trusted_proxies == 0 {
             unwanted = unwanted.or(NameSet::FORWARDED);
@@ -59,9 +60,12 @@ pub(crate) fn apply(
         unwanted
     } else {
         NameSet::OWN
-    });
+    };
+    fields.remove_all(unwanted);
     if fields.has_others() {
         remove_unnumbered(fields, trust, is_edge)?;
+        let removed = unwanted.or(NameSet::DISGUISED);
+        fields.remove_others(|name| name.contains(&b'_') && is_disguise(name, removed));
     }
     let address = forwarded::client_address(fields, trust, downstream);
     if is_edge {
@@ -102,6 +106,18 @@ fn remove_unnumbered(fields: &mut Fields, trust: &Trust, is_edge: bool) -> Resul
         });
     }
     Ok(())
+}
+
+/// True if an application that takes underscores for hyphens, as CGI and WSGI do, reads the name as one of `names`.
+fn is_disguise(name: &[u8], names: NameSet) -> bool {
+    let mut buffer = [0; 64];
+    let Some(hyphens) = buffer.get_mut(..name.len()) else {
+        return false;
+    };
+    for (to, from) in hyphens.iter_mut().zip(name) {
+        *to = if *from == b'_' { b'-' } else { *from };
+    }
+    Known::of(hyphens).is_some_and(|known| names.has(known))
 }
 
 fn begins(name: &[u8], prefix: &[u8]) -> bool {

@@ -292,6 +292,35 @@ fn names_with_underscores_are_kept_removed_or_refused() {
     assert_eq!(of(Underscores::Refuse), Err(Cause::NameUnderscore));
 }
 
+/// CGI and WSGI make one name of both spellings.
+#[test]
+fn names_with_underscores_do_not_stand_for_fields_of_framing_or_of_this_proxy() {
+    for name in [
+        "content_length",
+        "Content_Length",
+        "transfer_encoding",
+        "transfer-encoding_",
+        "x_forwarded_client_cert",
+        "X-Forwarded_Client-Cert",
+        "x_envoy_internal",
+        "proxy_connection",
+        "x_user",
+        "x_forwarded_for",
+    ] {
+        let is_kept = ["x_user", "x_forwarded_for", "transfer-encoding_"].contains(&name);
+        for kind in [PeerKind::Mesh, PeerKind::Edge] {
+            let head = apply(&[(name, "v")], Trust::default(), &peer(kind)).expect("it is good");
+            assert_eq!(value(&head, name).is_some(), is_kept, "{name} {kind:?}");
+        }
+    }
+    let edge = apply(
+        &[("x_real_ip", "v")],
+        Trust::default(),
+        &peer(PeerKind::Edge),
+    );
+    assert_eq!(value(&edge.expect("it is good"), "x_real_ip"), None);
+}
+
 fn certificate() -> ClientCertificate {
     ClientCertificate {
         hash: "ab12".to_owned(),

@@ -96,6 +96,10 @@ impl NameSet {
     pub(crate) const OF_WRITERS: NameSet =
         NameSet::HOP_BY_HOP.or(NameSet::of(&[Known::ContentLength, Known::Host]));
 
+    /// Fields that say how long a message is, for whom, or who sends it. With underscores in its name no such field passes.
+    pub(crate) const DISGUISED: NameSet =
+        NameSet::OF_WRITERS.or(NameSet::of(&[Known::XForwardedClientCert]));
+
     /// `x-envoy-*`.
     pub(crate) const ENVOY: NameSet = NameSet::with_prefix(b"x-envoy-");
 
