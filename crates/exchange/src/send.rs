@@ -213,8 +213,13 @@ impl Core {
         if entry.begun {
             return Err(WriteError::State.into());
         }
+        let is_awaited = entry.expects && status == 100;
         entry.expects &= status != 100;
         let id = entry.id;
+        // HTTP/2 has a bound of its own.
+        if !self.is_http2() && !is_awaited && self.room(key) == 0 {
+            return Ok(());
+        }
         match (&mut self.codec, id) {
             (Codec::Server1(http1), _) => http1.inform(status, lines.http1()?)?,
             (Codec::Http2(http2), Some(id)) => {

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, PROTOCOLS, answer, head, local, pair, text};
+use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, text};
 use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, server};
 use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
@@ -256,6 +256,33 @@ fn peer_that_does_not_read_makes_the_sender_wait() {
             driver.abort();
         });
     }
+}
+
+#[test]
+fn informational_answers_do_not_pile_up_for_a_peer_that_does_not_read() {
+    local(async {
+        let (mut peer, io) = duplex(PIPE);
+        let config = Config::new(Protocol::Http1);
+        let most = config.send_buffer + 2 * PIPE;
+        let mut server = server::Connection::new(io, config);
+        peer.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .expect("there is room");
+        let (_, exchange) = server.next().await.expect("no fault").expect("a request");
+        let hints = informational(103, &"x".repeat(50_000));
+        for _ in 0..1000 {
+            exchange.inform(&hints).expect("it is open");
+        }
+        exchange
+            .reply(Status::OK, &[], Length::Known(0))
+            .expect("it is open");
+        drop(exchange);
+        spawn_local(async move { server.next().await.map(|_| ()) });
+        peer.shutdown().await.expect("it is open");
+        let told = text(&mut peer).await;
+        assert!(told.contains("HTTP/1.1 200 OK"));
+        assert!(told.len() <= most, "{}", told.len());
+    });
 }
 
 #[test]

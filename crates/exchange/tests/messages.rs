@@ -3,11 +3,12 @@
 mod common;
 
 use bytes::Bytes;
-use common::{PROTOCOLS, answer, canonical, content, head, local, pair, pattern, serve, text};
+use common::{
+    PROTOCOLS, answer, canonical, content, head, informational, local, pair, pattern, serve, text,
+};
 use lateen_exchange::{Config, Protocol, server};
 use lateen_http::{
-    Canonical, FieldName, FieldValue, Known, Length, Limits, PeerKind, RawResponse, RawTrailers,
-    ResponseHead, Status, Trailers, Version,
+    Canonical, FieldName, FieldValue, Known, Length, Limits, RawTrailers, Status, Trailers, Version,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
@@ -22,15 +23,6 @@ fn trailers(value: &'static str) -> Trailers {
     let mut raw = RawTrailers::new(text, Version::Http11, Limits::default()).expect("it is small");
     raw.field(0..11, 11..length).expect("it is good");
     raw.canonical()
-}
-
-fn informational(code: u16) -> ResponseHead {
-    let text = Bytes::from_static(b"Link</style.css>");
-    let mut raw = RawResponse::http1(text, status(code), Version::Http11, Limits::default())
-        .expect("it is small");
-    raw.field(0..4, 4..16).expect("it is good");
-    let framed = raw.frame(lateen_http::Asked::Ordinary).expect("it is good");
-    framed.canonical(None, PeerKind::Mesh).expect("it is good")
 }
 
 #[test]
@@ -119,10 +111,14 @@ fn informational_answers_come_before_the_final_one() {
         local(async {
             let pair = pair(protocol);
             serve(pair.server, |_, exchange| async move {
-                exchange.inform(&informational(103))?;
-                exchange.inform(&informational(102))?;
+                exchange.inform(&informational(103, "</style.css>"))?;
+                exchange.inform(&informational(102, "</style.css>"))?;
                 exchange.reply(status(204), &[], Length::None)?;
-                assert!(exchange.inform(&informational(103)).is_err());
+                assert!(
+                    exchange
+                        .inform(&informational(103, "</style.css>"))
+                        .is_err()
+                );
                 Ok(())
             });
             let exchange = pair.handle.request(&head("GET", "/", &[]), None);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use lateen_exchange::{Config, Error, Protocol, client, server};
 use lateen_http::{
-    Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind, RawRequest,
-    RequestHead, ResponseHead, Rules, Scheme, Version,
+    Asked, Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind,
+    RawRequest, RawResponse, RequestHead, ResponseHead, Rules, Scheme, Status, Version,
 };
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
@@ -124,6 +124,18 @@ pub fn connect(authority: &str) -> ConnectHead {
         Canonical::Connect(head) => head,
         Canonical::Request(_) => panic!("a CONNECT"),
     }
+}
+
+/// An informational answer with this Link field.
+pub fn informational(code: u16, link: &str) -> ResponseHead {
+    let text = Bytes::from(format!("Link{link}"));
+    let length = text.len();
+    let status = Status::new(code).expect("three digits");
+    let mut raw =
+        RawResponse::http1(text, status, Version::Http11, Limits::default()).expect("it is small");
+    raw.field(0..4, 4..length).expect("it is good");
+    let framed = raw.frame(Asked::Ordinary).expect("it is good");
+    framed.canonical(None, PeerKind::Mesh).expect("it is good")
 }
 
 /// The final answer.
