@@ -86,7 +86,8 @@ impl FramedRequest {
             scheme: client.scheme,
             authority: host,
             path: target.path,
-            length,
+            // The bytes behind an extended CONNECT are the tunnel's.
+            length: if is_extended { Length::None } else { length },
             version: raw.version,
             client: client.address,
             accepts_trailers: hop.accepts_trailers,

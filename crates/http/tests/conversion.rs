@@ -71,7 +71,7 @@ fn handshake1(more: &str) -> Result<RequestHead, Refusal> {
 }
 
 fn handshake2() -> RequestHead {
-    let head = request2(&[
+    let fields = bytes(&[
         (":method", "CONNECT"),
         (":protocol", "websocket"),
         (":scheme", "http"),
@@ -81,7 +81,10 @@ fn handshake2() -> RequestHead {
         ("x-request-id", "1"),
         ("x-forwarded-proto", "http"),
     ]);
-    head.expect("it is good")
+    // The stream stays open for the tunnel.
+    let raw = raw2(&fields, false).expect("it is good");
+    let canonical = canonical_of(raw, &Rules::default(), &peer(PeerKind::Mesh));
+    head(canonical.expect("it is good"))
 }
 
 #[test]
@@ -90,6 +93,7 @@ fn a_websocket_handshake_is_an_upgrade_in_http1_and_an_extended_connect_in_http2
     let two = handshake2();
     assert_eq!(one.method(), &Method::GET);
     assert_eq!(two.method(), &Method::GET);
+    assert_eq!(two.length(), Length::None, "its bytes are no content");
     let expected = [
         (":method", "CONNECT"),
         (":scheme", "http"),

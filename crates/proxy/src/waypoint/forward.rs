@@ -5,6 +5,7 @@ use std::future::{pending, poll_fn};
 use lateen_exchange::{Error, client, server};
 use lateen_http::{PeerKind, Refusal, WebSocketKey};
 
+use super::head::is_extended_connect;
 use super::record::Record;
 
 /// What ended an exchange before it was complete.
@@ -16,6 +17,8 @@ pub(super) enum Broken {
     Upstream(Error),
     /// The endpoint's answer, which is invalid.
     Answer(Refusal),
+    /// The endpoint's answer, which accepts no WebSocket and would tell a client of HTTP/2 that it does (RFC 8441 §4).
+    Declined,
     /// The endpoint has not begun its answer in time.
     Late,
 }
@@ -100,8 +103,12 @@ async fn answer(
         }
         below.inform(&head).map_err(Broken::Client)?;
     };
-    below.respond(&head, keys.client).map_err(Broken::Client)?;
     let opens_tunnel = head.opens_tunnel();
+    let is_extended = record.noted().is_some_and(is_extended_connect);
+    if is_extended && head.status().is_success() && !opens_tunnel {
+        return Err(Broken::Declined);
+    }
+    below.respond(&head, keys.client).map_err(Broken::Client)?;
     record.answered(head);
     if opens_tunnel {
         return Ok(true);

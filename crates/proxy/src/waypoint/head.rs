@@ -43,6 +43,11 @@ pub(super) fn is_upgrade(head: &Canonical) -> bool {
     matches!(head, Canonical::Request(head) if head.upgrade().is_some())
 }
 
+/// True if the request asks for a WebSocket by extended CONNECT, which every status of success accepts (RFC 8441 §4).
+pub(super) fn is_extended_connect(head: &Canonical) -> bool {
+    is_upgrade(head) && version(head) == Version::Http2
+}
+
 /// True of a call of gRPC.
 pub(super) fn is_grpc(head: &Canonical) -> bool {
     fields(head)

@@ -349,15 +349,12 @@ impl Attempt<'_> {
                 }
             }
             Err(Broken::Answer(refusal)) => {
-                let failure = Failure {
-                    answer: INVALID,
-                    flags: RequestFlags::UpstreamProtocolError,
-                    word: PROTOCOL_ERROR,
-                    reason: format!("the endpoint's answer is invalid: {refusal}"),
-                    code: Code::INTERNAL_ERROR,
-                    repeat: Repeat::Never,
-                };
-                broken(record, client, failure)
+                let reason = format!("the endpoint's answer is invalid: {refusal}");
+                broken(record, client, Failure::of_answer(reason))
+            }
+            Err(Broken::Declined) => {
+                let reason = "the endpoint answered a request for a WebSocket as an ordinary one";
+                broken(record, client, Failure::of_answer(reason.to_owned()))
             }
             Err(Broken::Upstream(error)) => {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
@@ -397,6 +394,18 @@ enum Repeat {
 }
 
 impl Failure {
+    /// The endpoint's answer cannot be passed on.
+    fn of_answer(reason: String) -> Self {
+        Self {
+            answer: INVALID,
+            flags: RequestFlags::UpstreamProtocolError,
+            word: PROTOCOL_ERROR,
+            reason,
+            code: Code::INTERNAL_ERROR,
+            repeat: Repeat::Never,
+        }
+    }
+
     fn of(error: &Error, head: &Canonical, is_reused: bool) -> Self {
         let flags = match error {
             Error::Reset(_) | Error::Unprocessed => RequestFlags::UpstreamRemoteReset,

@@ -3,6 +3,7 @@
 mod access_log;
 mod application;
 mod connections;
+mod hostile;
 mod leaving;
 mod messages;
 mod policy;

@@ -1,0 +1,409 @@
+//! Hostile clients and endpoints: none gets around a policy, reaches another's answer, or has a request processed more often.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lateen_exchange::{Protocol, server};
+use lateen_h2::{Config, Connection, Event, Field, Known, Timestamp};
+use lateen_http::{Canonical, FramedRequest};
+use lateen_proto::l7::{Action, Condition, Operation, PathMatch, Rule, StringMatch, Value};
+use lateen_proto::l7::{condition, path_match, string_match, value};
+use lateen_proto::workload::AppProtocol;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Barrier;
+use tokio::task::spawn_local;
+
+use super::application::{Application, tell};
+use super::policy::from;
+use super::world::{SILENCE, World, local};
+use super::{answer, connection, get, head, talk};
+use crate::testing::{soon, until};
+
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// The fields of a WebSocket handshake.
+const HANDSHAKE: [(&str, &str); 4] = [
+    ("connection", "Upgrade"),
+    ("upgrade", "websocket"),
+    ("sec-websocket-version", "13"),
+    ("sec-websocket-key", KEY),
+];
+
+fn exact(text: &str) -> StringMatch {
+    StringMatch {
+        r#match: Some(string_match::Match::Exact(text.to_owned())),
+    }
+}
+
+/// Requests whose path begins so.
+fn below(prefix: &str) -> Rule {
+    let text = StringMatch {
+        r#match: Some(string_match::Match::Prefix(prefix.to_owned())),
+    };
+    Rule {
+        to: vec![Operation {
+            paths: vec![PathMatch {
+                r#match: Some(path_match::Match::Text(text)),
+            }],
+            ..Operation::default()
+        }],
+        ..Rule::default()
+    }
+}
+
+/// Requests with this field.
+fn with_field(name: &str, content: &str) -> Rule {
+    Rule {
+        when: vec![Condition {
+            attribute: Some(condition::Attribute::Header(name.to_owned())),
+            values: vec![Value {
+                value: Some(value::Value::Text(exact(content))),
+            }],
+            ..Condition::default()
+        }],
+        ..Rule::default()
+    }
+}
+
+/// Serves each connection to `address` with bytes of the test's own.
+async fn raw<F>(
+    address: SocketAddr,
+    serve: impl Fn(usize, TcpStream) -> F + 'static,
+) -> Rc<Cell<usize>>
+where
+    F: Future<Output = ()> + 'static,
+{
+    let listener = TcpListener::bind(address).await.unwrap();
+    let accepted = Rc::new(Cell::new(0));
+    let count = Rc::clone(&accepted);
+    spawn_local(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            count.set(count.get() + 1);
+            spawn_local(serve(count.get(), stream));
+        }
+    });
+    accepted
+}
+
+/// Reads the head of a request. None at the end of the connection.
+async fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Answers every request with its target, and the first one of each connection with `first`.
+async fn answer_first(mut stream: TcpStream, first: &'static str) {
+    let mut answered = false;
+    while let Some(head) = read_head(&mut stream).await {
+        let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let usual = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{target}",
+            target.len()
+        );
+        let text = if answered { &*usual } else { first };
+        answered = true;
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_pipelined_request_is_judged_by_itself() {
+    local(async {
+        let mut world = World::start().await;
+        world.put_policy("no-admin", Action::Deny, vec![below("/admin")]);
+        world.configure().await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let mut stream = world.stream().await;
+        let requests = "POST /public HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /admin HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        let mut told = String::new();
+        soon("both answers", stream.read_to_string(&mut told))
+            .await
+            .unwrap();
+        assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+        assert!(told.contains("HTTP/1.1 403 "), "{told}");
+        assert_eq!(application.requests.get(), 1);
+    });
+}
+
+/// A forged token must not reach an application that leaves tokens to the waypoint.
+#[test]
+fn a_websocket_of_http2_opens_at_an_endpoint_of_http1() {
+    local(async {
+        let world = World::start().await;
+        let accept = |request: FramedRequest, exchange: server::Exchange| async move {
+            assert_eq!(request.length(), lateen_http::Length::None);
+            let Canonical::Request(head) = super::canonical(request) else {
+                panic!("no CONNECT is asked for")
+            };
+            exchange.accept(&head)?;
+            let mut tunnel = exchange.into_tunnel().unwrap();
+            let mut said = [0; 5];
+            tunnel.read_exact(&mut said).await.unwrap();
+            tunnel.write_all(&said).await.unwrap();
+            let _ = tunnel.read_u8().await;
+            Ok::<(), lateen_exchange::Error>(())
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, accept).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        until("the settings are known", || {
+            client.allows_extended_connect()
+        })
+        .await;
+        let exchange = client
+            .request(&head("GET", "/chat", &HANDSHAKE), None)
+            .unwrap();
+        let first = soon("an answer", exchange.answer()).await.unwrap();
+        assert_eq!(first.status().code(), 200);
+        let mut tunnel = exchange.into_tunnel().unwrap();
+        tunnel.write_all(b"hello").await.unwrap();
+        let mut heard = [0; 5];
+        soon("the echo", tunnel.read_exact(&mut heard))
+            .await
+            .unwrap();
+        assert_eq!(&heard, b"hello");
+    });
+}
+
+/// To a client of HTTP/2 every status of success opens the tunnel, and the content would be frames of the WebSocket.
+#[test]
+fn an_ordinary_answer_does_not_open_a_websocket_of_http2() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        until("the settings are known", || {
+            client.allows_extended_connect()
+        })
+        .await;
+        let exchange = client
+            .request(&head("GET", "/chat", &HANDSHAKE), None)
+            .unwrap();
+        let (declined, _) = answer(&exchange).await;
+        assert_eq!(declined.status().code(), 502);
+        world.logged(&["/chat", "status=502", "WebSocket"]).await;
+        // One of HTTP/1 is told what the endpoint said.
+        let client = connection(world.stream().await, Protocol::Http1);
+        let exchange = client
+            .request(&head("GET", "/plain", &HANDSHAKE), None)
+            .unwrap();
+        let (plain, content) = answer(&exchange).await;
+        assert_eq!(
+            (plain.status().code(), &content[..]),
+            (200, &b"GET /plain"[..])
+        );
+    });
+}
+
+#[test]
+fn bytes_behind_an_answer_answer_no_other_request() {
+    const POISON: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison";
+    local(async {
+        for (method, first) in [
+            ("GET", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+            ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 44\r\n\r\n"),
+            ("GET", "HTTP/1.1 204 No Content\r\n\r\n"),
+            (
+                "GET",
+                "HTTP/1.1 304 Not Modified\r\ncontent-length: 44\r\n\r\n",
+            ),
+            (
+                "GET",
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            ),
+        ] {
+            let world = World::start().await;
+            let first: &'static str = format!("{first}{POISON}").leak();
+            let accepted = raw(world.endpoint(), move |_, stream| {
+                answer_first(stream, first)
+            })
+            .await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            let asked = get(&client, method, "/first").await;
+            assert_eq!(asked.1, "", "{first:?}");
+            let other = world.tunnel("other").await;
+            let request = lateen_hbone::ConnectRequest::new(world.vip());
+            let (stream, _) = other.connect(&request).await.unwrap();
+            let other = connection(stream, Protocol::Http1);
+            let second = get(&other, method, "/second").await;
+            // A connection of its own begins with the first answer once more.
+            assert_eq!(second.1, "", "{first:?}");
+            assert_eq!(accepted.get(), 2, "{first:?}");
+        }
+    });
+}
+
+#[test]
+fn a_connection_whose_request_was_not_read_to_its_end_serves_no_other() {
+    local(async {
+        let world = World::start().await;
+        let accepted = raw(world.endpoint(), |_, stream| {
+            answer_first(stream, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nearly")
+        })
+        .await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        let fields = [("content-length", "1000")];
+        let exchange = client
+            .request(&head("POST", "/early", &fields), None)
+            .unwrap();
+        // The rest of the content would be the next request.
+        let smuggled = Bytes::from_static(b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n");
+        exchange.send(smuggled).await.unwrap();
+        let (head, content) = answer(&exchange).await;
+        assert_eq!((head.status().code(), &content[..]), (200, &b"early"[..]));
+        drop(exchange);
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/next").await.1, "early");
+        assert_eq!(accepted.get(), 2);
+    });
+}
+
+#[test]
+fn an_endpoint_that_switches_protocols_unasked_is_refused() {
+    local(async {
+        for answer in [
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+            "HTTP/1.1 200 OK\nfolded: no\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\nabc",
+        ] {
+            let world = World::start().await;
+            raw(world.endpoint(), move |_, stream| {
+                answer_first(stream, answer)
+            })
+            .await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            assert_eq!(get(&client, "GET", "/x").await.0, 502, "{answer:?}");
+        }
+        let world = World::start().await;
+        let flood: &'static str = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(40).leak();
+        raw(world.endpoint(), move |_, stream| {
+            answer_first(stream, flood)
+        })
+        .await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/hints").await.0, 502);
+    });
+}
+
+/// Opens so many connections to the endpoint, which are idle then.
+async fn warm(world: &World, count: usize) {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        clients.push(connection(world.stream().await, Protocol::Http1));
+    }
+    let warm = clients.iter().map(|client| get(client, "GET", "/warm"));
+    for answered in futures_util::future::join_all(warm).await {
+        assert_eq!(answered.0, 200);
+    }
+}
+
+/// Counts requests for `/count`, to which `react` sends bytes before the connection ends. Others are answered together, four at
+/// a time.
+async fn counting(world: &World, react: &'static [u8]) -> Rc<Cell<usize>> {
+    let counted = Rc::new(Cell::new(0));
+    let (count, together) = (Rc::clone(&counted), Rc::new(Barrier::new(4)));
+    raw(world.endpoint(), move |_, mut stream| {
+        let (count, together) = (Rc::clone(&count), Rc::clone(&together));
+        async move {
+            while let Some(head) = read_head(&mut stream).await {
+                if head.contains("/count") {
+                    count.set(count.get() + 1);
+                    let _ = stream.write_all(react).await;
+                    return;
+                }
+                together.wait().await;
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+            }
+        }
+    })
+    .await;
+    counted
+}
+
+/// Serves HTTP/2 to a client that may open no stream, and answers those that it opened before it knew.
+async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
+    open.set(open.get() + 1);
+    let config = Config {
+        max_streams: 0,
+        ..Config::requests()
+    }
+    .share();
+    // The one that answers has another opinion of its limit than the peer hears.
+    let answering = Config::requests().share();
+    let mut said = Connection::server(&config, Timestamp::default());
+    let mut http2 = Connection::server(&answering, Timestamp::default());
+    let first: Vec<u8> = said.output().flatten().copied().collect();
+    let skipped = http2.queued();
+    http2.advance(skipped);
+    let _ = stream.write_all(&first).await;
+    let mut buffer = vec![0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        let mut input = &buffer[..length];
+        let mut asked = Vec::new();
+        while let Ok(Some(event)) = http2.receive(&mut input, Timestamp::default()) {
+            if let Event::Request { stream, .. } = event {
+                asked.push(stream);
+            }
+        }
+        for id in asked {
+            let status = [Field::known(Known::Status, "204")];
+            http2.respond(id, None, &status, true).unwrap();
+            http2.release(id);
+        }
+        while http2.has_output() {
+            let bytes: Vec<u8> = http2.output().flatten().copied().collect();
+            http2.advance(bytes.len());
+            let _ = stream.write_all(&bytes).await;
+        }
+    }
+    open.set(open.get() - 1);
+}
+
+#[test]
+fn an_application_that_reads_underscores_as_hyphens_gets_no_forged_framing_or_identity() {
+    local(async {
+        let world = World::start().await;
+        let heads = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&heads);
+        raw(world.endpoint(), move |_, mut stream| {
+            let seen = Rc::clone(&seen);
+            async move {
+                while let Some(head) = read_head(&mut stream).await {
+                    seen.borrow_mut().push(head.to_ascii_lowercase());
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                    let _ = stream.write_all(answer).await;
+                }
+            }
+        })
+        .await;
+        let mut stream = world.stream().await;
+        let forged = "GET / HTTP/1.1\r\nhost: a\r\ncontent_length: 5\r\nTransfer_Encoding: chunked\r\nx_forwarded_client_cert: URI=spiffe://admin\r\nx-forwarded-client-cert: URI=spiffe://admin\r\nx_user: kept\r\n\r\n";
+        talk(&mut stream, forged, "HTTP/1.1 200 ").await;
+        assert_eq!(heads.borrow().len(), 1);
+        for head in heads.borrow().iter() {
+            assert!(head.contains("x_user: kept"), "{head}");
+            for name in [
+                "content_length",
+                "transfer_encoding",
+                "client_cert",
+                "client-cert",
+            ] {
+                assert!(!head.contains(name), "{head}");
+            }
+        }
+    });
+}
