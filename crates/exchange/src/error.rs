@@ -38,6 +38,17 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
+    /// True if the peer, or the byte stream, ended the connection, and no byte of an open answer of HTTP/1 is known to have come.
+    pub fn is_silent(&self) -> bool {
+        matches!(
+            self,
+            ConnectionError::Io(_)
+                | ConnectionError::ClosedByPeer
+                | ConnectionError::GoAway(_)
+                | ConnectionError::Http1(lateen_h1::Error::ClosedUnanswered)
+        )
+    }
+
     /// The status with which an HTTP/1 client is told of its own fault, unless an answer had begun. 0: the peer broke a rule of
     /// HTTP/2. None: the peer broke no rule.
     pub fn fault(&self) -> Option<u16> {

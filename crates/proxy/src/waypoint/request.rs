@@ -386,8 +386,11 @@ struct Failure {
 /// Whether a request that an endpoint has broken off may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
-    /// Nobody has processed it, or the connection was idle before and may have been closed while the request was on its way.
+    /// Nobody has processed it.
     Always,
+    /// Its connection, which had served before, ended without a byte of an answer: it may have been closed while the request was on
+    /// its way. A request that kills its endpoint looks the same, so it is repeated once.
+    Once,
     /// It may have been processed, and may be processed twice.
     IfLost,
     Never,
@@ -409,6 +412,9 @@ impl Failure {
     fn of(error: &Error, head: &Canonical, is_reused: bool) -> Self {
         let flags = match error {
             Error::Reset(_) | Error::Unprocessed => RequestFlags::UpstreamRemoteReset,
+            Error::Connection(error) if error.is_silent() => {
+                RequestFlags::UpstreamConnectionTermination
+            }
             Error::Stream(_)
             | Error::Answer(_)
             | Error::Connection(ConnectionError::Http1(_) | ConnectionError::Http2(_)) => {
@@ -420,10 +426,10 @@ impl Failure {
             Error::Reset(code) => *code,
             _ => Code::INTERNAL_ERROR,
         };
-        let was_idle = matches!(error, Error::Connection(_)) && is_reused;
+        let was_idle = is_reused && matches!(error, Error::Connection(error) if error.is_silent());
         let repeat = match (error.is_unprocessed(), head::is_idempotent(head)) {
             (true, _) => Repeat::Always,
-            (false, true) if was_idle => Repeat::Always,
+            (false, true) if was_idle => Repeat::Once,
             (false, true) => Repeat::IfLost,
             (false, false) => Repeat::Never,
         };
@@ -471,7 +477,7 @@ fn broken(record: &Record, client: &server::Exchange, failure: Failure) -> Outco
     match repeat {
         _ if record.is_begun() => Outcome::Fail(failed),
         Repeat::Always => Outcome::Again(failed),
-        Repeat::IfLost => Outcome::Lost(failed),
+        Repeat::Once | Repeat::IfLost => Outcome::Lost(failed),
         Repeat::Never => Outcome::Fail(failed),
     }
 }

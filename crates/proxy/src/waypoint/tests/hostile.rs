@@ -334,6 +334,35 @@ async fn counting(world: &World, react: &'static [u8]) -> Rc<Cell<usize>> {
     counted
 }
 
+#[test]
+fn a_request_that_kills_its_endpoint_is_repeated_once_though_connections_had_served_before() {
+    local(async {
+        let world = World::start().await;
+        let counted = counting(&world, b"").await;
+        warm(&world, 4).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "PUT", "/count").await.0, 503);
+        assert_eq!(counted.get(), 2);
+    });
+}
+
+#[test]
+fn a_request_that_was_answered_with_garbage_is_not_repeated() {
+    local(async {
+        for garbage in [
+            &b"HTTP/1.1 200 OK\nno\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\nlo",
+        ] {
+            let world = World::start().await;
+            let counted = counting(&world, garbage).await;
+            warm(&world, 4).await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            assert_eq!(get(&client, "PUT", "/count").await.0, 502);
+            assert_eq!(counted.get(), 1, "{garbage:?}");
+        }
+    });
+}
+
 /// Serves HTTP/2 to a client that may open no stream, and answers those that it opened before it knew.
 async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
     open.set(open.get() + 1);
