@@ -91,6 +91,14 @@ impl Handle {
             }
     }
 
+    /// True if the peer allows no request at all by its SETTINGS, and none is open.
+    pub fn is_barred(&self) -> bool {
+        match &self.0.0.borrow().codec {
+            Codec::Http2(http2) => http2.limit() == 0 && http2.active() == 0,
+            _ => false,
+        }
+    }
+
     /// True if the peer takes extended CONNECT, as far as its SETTINGS have come (RFC 8441 §3).
     pub fn allows_extended_connect(&self) -> bool {
         match &self.0.0.borrow().codec {

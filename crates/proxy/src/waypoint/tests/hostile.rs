@@ -403,6 +403,25 @@ async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
 }
 
 #[test]
+fn an_endpoint_that_allows_no_streams_collects_no_connections() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Http2);
+        let endpoint = world.put_plain_endpoint("server", "app", 3);
+        world.configure().await;
+        let open = Rc::new(Cell::new(0));
+        let count = Rc::clone(&open);
+        raw(endpoint, move |_, stream| barred(stream, Rc::clone(&count))).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        for _ in 0..20 {
+            assert_eq!(get(&client, "GET", "/").await.0, 204);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(open.get() <= 2, "{} are open", open.get());
+    });
+}
+
+#[test]
 fn an_application_that_reads_underscores_as_hyphens_gets_no_forged_framing_or_identity() {
     local(async {
         let world = World::start().await;

@@ -229,8 +229,8 @@ impl Upstream {
 
     /// A connection of HTTP/2 with room. Those that take no more requests go.
     fn ready(&self) -> Option<Opened> {
-        let mut shared = self.shared.borrow_mut();
-        shared.retain(|(handle, _)| !handle.is_closed());
+        self.drop_useless();
+        let shared = self.shared.borrow();
         shared.iter().find(|(handle, _)| handle.is_ready()).cloned()
     }
 
@@ -246,9 +246,18 @@ impl Upstream {
 
     fn tidy(&self, now: Instant) {
         self.idle.tidy(now);
-        self.shared
-            .borrow_mut()
-            .retain(|(handle, _)| !handle.is_closed());
+        self.drop_useless();
+    }
+
+    /// Lets connections of HTTP/2 go that take no requests. An endpoint that allows none on each would collect them.
+    fn drop_useless(&self) {
+        let useless: Vec<_> = {
+            let mut shared = self.shared.borrow_mut();
+            let takes_none = |(handle, _): &mut Opened| handle.is_closed() || handle.is_barred();
+            shared.extract_if(.., takes_none).collect()
+        };
+        // The last handle wakes its connection, which ends.
+        drop(useless);
     }
 }
 
