@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 
 use lateen_config::l7::RequestRules;
-use lateen_http::{Canonical, FieldName};
+use lateen_http::{Canonical, FieldName, Known, WebSocketKey};
 use lateen_policy::request::{
     PeerBits, PeerFacts, RequestDecision, RequestDenial, RequestFacts, RequestPolicies, TokenPlaces,
 };
@@ -57,7 +57,22 @@ impl Judge {
         if !is_custom && rules.refuses_tokens && facts.token_present() {
             return Verdict::TokenRefused;
         }
-        verdict(decision)
+        match (verdict(decision), head) {
+            (Verdict::Admitted, Canonical::Connect(_)) => Self::tunnel(rules, peer),
+            (verdict, _) => verdict,
+        }
+    }
+
+    /// Decides about the tunnel of a CONNECT that is admitted. Nobody reads the requests in it, so a rule that refuses some of them
+    /// refuses the tunnel. ALLOW policies have decided about the CONNECT itself.
+    fn tunnel(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
+        let bits = rules.streams.peer(peer);
+        match rules.streams.decide(&bits, &NoRequest(peer.source_ip)) {
+            RequestDecision::Deny {
+                by: RequestDenial::NoAllowMatched,
+            } => Verdict::Admitted,
+            decision => verdict(decision),
+        }
     }
 
     /// Whether the rules admit a connection that is open. Nothing is reported once more.
@@ -154,7 +169,9 @@ impl RequestFacts for Facts<'_> {
     }
 
     fn fields<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
-        head::fields(self.head).named(name)
+        head::fields(self.head)
+            .named(name)
+            .chain(of_handshake(self.head, name))
     }
 
     fn remote_ip(&self) -> IpAddr {
@@ -166,6 +183,20 @@ impl RequestFacts for Facts<'_> {
 
     fn token_present(&self) -> bool {
         self.places.has_token(self)
+    }
+}
+
+/// A field of a WebSocket handshake, which the one form of a head has elsewhere. Rules see it as Envoy's do: without it, a DENY of
+/// `upgrade` would match nothing.
+fn of_handshake<'a>(head: &'a Canonical, name: &FieldName) -> Option<&'a [u8]> {
+    if !head::is_upgrade(head) {
+        return None;
+    }
+    match name.known()? {
+        Known::Connection => Some(b"upgrade"),
+        Known::Upgrade => Some(b"websocket"),
+        Known::SecWebsocketKey => head::websocket_key(head).map(WebSocketKey::as_bytes),
+        _ => None,
     }
 }
 

@@ -117,6 +117,66 @@ async fn answer_first(mut stream: TcpStream, first: &'static str) {
 }
 
 #[test]
+fn a_rule_about_upgrades_sees_them_in_both_protocols() {
+    local(async {
+        let mut world = World::start().await;
+        world.put_policy(
+            "plain",
+            Action::Deny,
+            vec![with_field("upgrade", "websocket")],
+        );
+        world.configure().await;
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let application = Application::plain(world.endpoint(), protocol, tell).await;
+            let client = connection(world.stream().await, protocol);
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+            until("the settings are known", || {
+                protocol == Protocol::Http1 || client.allows_extended_connect()
+            })
+            .await;
+            let exchange = client
+                .request(&head("GET", "/chat", &HANDSHAKE), None)
+                .unwrap();
+            let (denied, _) = answer(&exchange).await;
+            assert_eq!(denied.status().code(), 403, "{protocol:?}");
+            assert_eq!(application.requests.get(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_connect_does_not_get_around_rules_about_requests() {
+    local(async {
+        for (action, rule, is_admitted) in [
+            (Action::Deny, below("/admin"), false),
+            (Action::Deny, with_field("x-a", "b"), false),
+            (Action::Allow, below("/"), false),
+            (Action::Deny, from("nobody"), true),
+            (Action::Allow, from("client"), true),
+        ] {
+            let mut world = World::start().await;
+            world.put_policy("rules", action, vec![rule.clone()]);
+            world.configure().await;
+            let asked = raw(world.endpoint(), |_, mut stream| async move {
+                let _ = read_head(&mut stream).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+                let _ = read_head(&mut stream).await;
+            })
+            .await;
+            let mut stream = world.stream().await;
+            let request = "CONNECT server:80 HTTP/1.1\r\nhost: server:80\r\n\r\n";
+            let expected = if is_admitted {
+                "HTTP/1.1 200 "
+            } else {
+                "HTTP/1.1 403 "
+            };
+            talk(&mut stream, request, expected).await;
+            assert_eq!(asked.get(), usize::from(is_admitted), "{action:?} {rule:?}");
+        }
+    });
+}
+
+#[test]
 fn a_pipelined_request_is_judged_by_itself() {
     local(async {
         let mut world = World::start().await;
