@@ -115,6 +115,12 @@ impl Session {
         }
     }
 
+    /// True if requests for the destination are searched for tokens.
+    pub(super) async fn looks_for_tokens(&self) -> bool {
+        let view = self.waypoint.view().await;
+        view.is_some_and(|view| view.request_rules(self.service_key()).refuses_tokens)
+    }
+
     /// The service whose policies hold; none for a workload.
     pub(super) fn service_key(&self) -> Option<&ServiceKey> {
         let service = self.destination.target.service();

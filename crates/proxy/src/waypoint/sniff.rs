@@ -55,6 +55,20 @@ pub(super) async fn decide<IO: AsyncRead + Unpin>(
     })
 }
 
+/// True if a lenient server may read bytes as a request that are none by the grammar: it skips white space, of whichever
+/// alphabet, and takes any text for a method.
+pub(super) fn may_be_request(bytes: &[u8]) -> bool {
+    matches!(bytes.first(), Some(0x09..=0x0d | 0x1c..=0x7e | 0x85 | 0xa0))
+}
+
+/// True if a server's first bytes may be the SETTINGS frame of HTTP/2, which needs no client (RFC 9113 §3.4).
+pub(super) fn may_be_settings(bytes: &[u8]) -> bool {
+    // A length below 256, the type, no flags, and the stream of the connection.
+    const HEAD: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let mut pairs = bytes.iter().zip(HEAD).enumerate();
+    !bytes.is_empty() && pairs.all(|(at, (byte, expected))| at == 2 || *byte == expected)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt as _;
@@ -88,6 +102,29 @@ mod tests {
             let mut rest = found.bytes.to_vec();
             near.read_to_end(&mut rest).await.unwrap();
             assert_eq!(rest, text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn only_bytes_that_no_server_takes_for_a_request_or_for_settings_are_clear() {
+        for text in [
+            "\r\nGET / HTTP/1.1\r\n",
+            "GET /",
+            " GET",
+            "\u{b}GET",
+            "PING\r\n",
+        ] {
+            assert!(may_be_request(text.as_bytes()), "{text:?}");
+        }
+        for bytes in [&b""[..], b"\x16\x03\x01", b"\0\0\0\x08", b"\x10\x20"] {
+            assert!(!may_be_request(bytes), "{bytes:?}");
+        }
+        let settings = [0, 0, 18, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100];
+        for length in 1..settings.len() {
+            assert!(may_be_settings(&settings[..length]), "{length}");
+        }
+        for greeting in [&b""[..], b"220 ready\r\n", b"\x4a\0\0\0\x0a8.0"] {
+            assert!(!may_be_settings(greeting), "{greeting:?}");
         }
     }
 

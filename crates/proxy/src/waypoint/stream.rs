@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
-use super::sniff::{First, begin, decide};
+use super::sniff::{First, begin, decide, may_be_request, may_be_settings};
 use super::state::Waypoint;
 use super::{http, tcp};
 
@@ -128,6 +128,10 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             };
             match spoken {
                 Some(begun) => (begun, Some(server)),
+                None if may_be_settings(server.greeting()) && session.looks_for_tokens().await => {
+                    server.leave();
+                    return tcp::refuse_unclear(&session);
+                }
                 None => return server.relay(stream).await,
             }
         }
@@ -148,6 +152,14 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
     let protocol = match detected {
         Detected::Http1 => Protocol::Http1,
         Detected::Http2 => Protocol::Http2,
+        Detected::Other | Detected::Undecided
+            if may_be_request(&bytes) && session.looks_for_tokens().await =>
+        {
+            if let Some(server) = server {
+                server.leave();
+            }
+            return tcp::refuse_unclear(&session);
+        }
         Detected::Other | Detected::Undecided => {
             let server = match server {
                 Some(server) => Some(server),

@@ -27,6 +27,9 @@ use crate::describe;
 /// The sentence for a connection that a later policy denies.
 const CHANGED: &str = "connection closed due to policy change";
 
+/// The sentence for a connection in which a lenient server may find a request that nobody searched for tokens.
+const UNCLEAR: &str = "connection closed due to policy rejection: requests for the service are searched for tokens, and this is no valid request but may be taken for one; name the protocol of the port, such as by appProtocol, if it is not HTTP";
+
 /// Endpoints that are tried for a connection.
 const ATTEMPTS: usize = 3;
 
@@ -181,7 +184,23 @@ fn refuse(session: &Session, failure: Failure) {
     connection_log::finish(session, connection, None, Err(failure));
 }
 
+/// Refuses a connection that may have requests, where those are searched for tokens.
+pub(super) fn refuse_unclear(session: &Session) {
+    refuse(
+        session,
+        Failure {
+            flags: ResponseFlags::Denied,
+            reason: UNCLEAR.to_owned(),
+        },
+    );
+}
+
 impl Server {
+    /// What the server said before its client did.
+    pub(super) fn greeting(&self) -> &[u8] {
+        &self.greeting
+    }
+
     /// Waits until the server or its client speaks. Returns what the client said, if it was first.
     pub(super) async fn speaks_before(
         &mut self,

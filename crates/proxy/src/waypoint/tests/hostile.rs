@@ -198,6 +198,69 @@ fn a_pipelined_request_is_judged_by_itself() {
 
 /// A forged token must not reach an application that leaves tokens to the waypoint.
 #[test]
+fn text_that_a_lenient_server_takes_for_a_request_is_not_relayed_past_the_search_for_tokens() {
+    local(async {
+        let rest = "\r\nhost: a\r\nauthorization: Bearer forged\r\n\r\n";
+        for line in [
+            "\r\nGET / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            "GET\t/ HTTP/1.1",
+            "GET /\u{1} HTTP/1.1",
+            "\u{b}GET / HTTP/1.1",
+        ] {
+            let mut world = World::start().await;
+            world.put_token_rule("tokens");
+            world.configure().await;
+            let asked = raw(world.endpoint(), |_, stream| {
+                answer_first(stream, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            })
+            .await;
+            let mut stream = world.stream().await;
+            stream
+                .write_all(format!("{line}{rest}").as_bytes())
+                .await
+                .unwrap();
+            let mut told = Vec::new();
+            let _ = soon("the end", stream.read_to_end(&mut told)).await;
+            let told = String::from_utf8_lossy(&told).into_owned();
+            assert!(!told.contains(" 200 "), "{line:?}: {told}");
+            assert_eq!(asked.get(), 0, "{line:?}");
+        }
+        // What is no text goes on.
+        let mut world = World::start().await;
+        world.put_token_rule("tokens");
+        world.configure().await;
+        let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        super::connections::greet_and_echo(listener, "");
+        let mut stream = world.stream().await;
+        talk(&mut stream, "\u{16}\u{3}\u{1}", "\u{16}\u{3}\u{1}").await;
+    });
+}
+
+#[test]
+fn a_silent_client_of_http2_is_not_relayed_past_the_search_for_tokens() {
+    local(async {
+        for searched in [true, false] {
+            let mut world = World::start().await;
+            if searched {
+                world.put_token_rule("tokens");
+            }
+            world.configure().await;
+            raw(world.endpoint(), |_, mut stream| async move {
+                // SETTINGS without entries.
+                let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+                let _ = stream.read_u8().await;
+            })
+            .await;
+            let mut stream = world.stream().await;
+            tokio::time::sleep(2 * SILENCE).await;
+            let heard = soon("the end, or settings", stream.read_u8()).await;
+            assert_eq!(heard.is_ok(), !searched, "{heard:?}");
+        }
+    });
+}
+
+#[test]
 fn a_websocket_of_http2_opens_at_an_endpoint_of_http1() {
     local(async {
         let world = World::start().await;
