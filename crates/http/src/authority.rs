@@ -96,6 +96,11 @@ impl Authority {
         (self.port != 0).then_some(self.port)
     }
 
+    /// Copies the text out of the buffer that it keeps alive.
+    pub(crate) fn detach(&mut self) {
+        self.text = Bytes::copy_from_slice(&self.text);
+    }
+
     /// `host` or `host:port`, as policies match it and upstreams receive it.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {

@@ -36,6 +36,16 @@ pub enum Canonical {
     Connect(ConnectHead),
 }
 
+impl Canonical {
+    /// Copies the head out of the read buffer that it keeps alive: a head that is kept for long then costs its own bytes alone.
+    pub fn detach(&mut self) {
+        match self {
+            Canonical::Request(head) => head.detach(),
+            Canonical::Connect(head) => head.detach(),
+        }
+    }
+}
+
 /// The protocol of extended CONNECT that this crate converts (RFC 8441 §5).
 const WEBSOCKET: &[u8] = b"websocket";
 

@@ -38,6 +38,12 @@ impl ConnectHead {
         self.client
     }
 
+    /// Copies the head out of the read buffer that it keeps alive.
+    pub(crate) fn detach(&mut self) {
+        self.authority.detach();
+        self.fields.detach();
+    }
+
     /// Gives the fields of an HTTP/2 CONNECT to `emit` (RFC 9113 §8.5).
     pub fn http2(&self, emit: impl FnMut(Field<'_>)) {
         self.http2_with(&mut Vec::new(), emit);

@@ -135,6 +135,12 @@ impl Fields {
         &self.0.bytes
     }
 
+    /// Copies the head out of the read buffer, which others may then have.
+    pub(crate) fn detach(&mut self) {
+        self.0.bytes = Bytes::copy_from_slice(&self.0.bytes);
+        self.0.spans.shrink_to_fit();
+    }
+
     /// The numbers of `set` of which there are fields.
     #[inline]
     pub(crate) fn among(&self, set: NameSet) -> NameSet {

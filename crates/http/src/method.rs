@@ -73,6 +73,13 @@ impl Method {
         Method::parse(&bytes, &bytes).ok()
     }
 
+    /// Copies the token out of the buffer that it keeps alive.
+    pub(crate) fn detach(&mut self) {
+        if let Repr::Other(bytes) = &mut self.0 {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+    }
+
     /// The token.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {

@@ -95,6 +95,11 @@ impl Path {
         &self.text
     }
 
+    /// Copies the text out of the buffer that it keeps alive.
+    pub(crate) fn detach(&mut self) {
+        self.text = Bytes::copy_from_slice(&self.text);
+    }
+
     /// True for `*`.
     pub fn is_asterisk(&self) -> bool {
         self.as_bytes() == b"*"

@@ -105,6 +105,14 @@ impl RequestHead {
         }
     }
 
+    /// Copies the head out of the read buffer that it keeps alive.
+    pub(crate) fn detach(&mut self) {
+        self.method.detach();
+        self.authority.detach();
+        self.path.detach();
+        self.fields.detach();
+    }
+
     /// Replaces the host, as a rewrite rule says.
     pub fn set_authority(&mut self, authority: Authority) {
         self.authority = authority;

@@ -97,6 +97,11 @@ impl ResponseHead {
         self.opens_tunnel
     }
 
+    /// Copies the head out of the read buffer that it keeps alive: a head that is kept for long then costs its own bytes alone.
+    pub fn detach(&mut self) {
+        self.fields.detach();
+    }
+
     /// Gives a field this value alone, in the place of the first one of its name.
     pub fn set(&mut self, name: &FieldName, value: &FieldValue) -> Result<(), Cause> {
         set(&mut self.fields, name, value)

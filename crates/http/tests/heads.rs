@@ -361,3 +361,22 @@ fn an_https_target_without_tls_is_misdirected() {
     assert_eq!(of(&tls, "").expect("TLS").scheme(), Scheme::Https);
     assert!(of(&peer(PeerKind::Mesh), "x-forwarded-proto: https\r\n").is_ok());
 }
+
+#[test]
+fn a_detached_head_reads_the_same_and_keeps_no_read_buffer_alive() {
+    for text in [
+        "GET /chat?a HTTP/1.1\r\nhost: a:80\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nx-a: b\r\n\r\n",
+        "PURGE /a/../b HTTP/1.1\r\nhost: A\r\ncookie: a=b\r\n\r\n",
+        "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\nx-a: b\r\n\r\n",
+    ] {
+        let buffer = Bytes::copy_from_slice(text.as_bytes());
+        let raw = raw1_over(&buffer).expect("it is good");
+        let head = canonical_of(raw, &Rules::default(), &peer(PeerKind::Mesh));
+        let mut head = head.expect("it is good");
+        assert!(!buffer.is_unique(), "{text}");
+        let before = format!("{head:?}");
+        head.detach();
+        assert!(buffer.is_unique(), "{text}");
+        assert_eq!(format!("{head:?}"), before);
+    }
+}

@@ -29,8 +29,12 @@ pub fn split(head: &[u8]) -> (&[u8], Vec<Line<'_>>) {
 }
 
 pub fn raw1(head: &[u8]) -> Result<RawRequest, Refusal> {
-    let bytes = Bytes::copy_from_slice(head);
-    let (line, fields) = split(&bytes);
+    raw1_over(&Bytes::copy_from_slice(head))
+}
+
+/// A request over a read buffer.
+pub fn raw1_over(bytes: &Bytes) -> Result<RawRequest, Refusal> {
+    let (line, fields) = split(bytes);
     let first = line
         .iter()
         .position(|&byte| byte == b' ')
@@ -41,10 +45,10 @@ pub fn raw1(head: &[u8]) -> Result<RawRequest, Refusal> {
         .expect("a version");
     let version = Version::parse(&line[last + 1..])?;
     let (method, target) = (&line[..first], &line[first + 1..last]);
-    let (method, target) = (range(&bytes, method), range(&bytes, target));
+    let (method, target) = (range(bytes, method), range(bytes, target));
     let mut raw = RawRequest::http1(bytes.clone(), method, target, version, Limits::default())?;
     for (name, value) in fields {
-        raw.field(range(&bytes, name), range(&bytes, value))?;
+        raw.field(range(bytes, name), range(bytes, value))?;
     }
     Ok(raw)
 }
