@@ -108,7 +108,8 @@ impl Settings {
             zds_socket: text("INPOD_UDS")
                 .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
                 .into(),
-            listener_store_socket: env.beside_the_agents("LATEEN_LISTENER_STORE", "listener-store.sock"),
+            listener_store_socket: env
+                .beside_the_agents("LATEEN_LISTENER_STORE", "listener-store.sock"),
             same_node: env.boolean("LATEEN_SAME_NODE", true)?,
             accelerator: env.accelerator()?,
             sockets: SocketSettings {

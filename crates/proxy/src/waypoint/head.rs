@@ -48,6 +48,14 @@ pub(super) fn is_extended_connect(head: &Canonical) -> bool {
     is_upgrade(head) && version(head) == Version::Http2
 }
 
+/// True if the request asks for a tunnel of bytes: by an upgrade, or by CONNECT.
+pub(super) fn asks_for_tunnel(head: &Canonical) -> bool {
+    match head {
+        Canonical::Request(head) => head.upgrade().is_some(),
+        Canonical::Connect(_) => true,
+    }
+}
+
 /// True of a call of gRPC.
 pub(super) fn is_grpc(head: &Canonical) -> bool {
     fields(head)

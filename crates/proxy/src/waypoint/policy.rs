@@ -28,6 +28,20 @@ pub(super) enum Verdict {
     TokenRefused,
 }
 
+/// The sentence for a request with a token where tokens are looked for.
+pub(super) const TOKEN_REFUSED: &str = "the request carries a token, and tokens are not verified yet: a RequestAuthentication refuses all";
+
+impl Verdict {
+    /// The policy that refuses, where one decided, and the sentence for the log; none of what goes on.
+    pub(super) fn denial(self) -> Option<(Option<NamespacedName>, String)> {
+        match self {
+            Self::Admitted => None,
+            Self::Denied { policy, reason } => Some((policy, reason)),
+            Self::TokenRefused => Some((None, TOKEN_REFUSED.to_owned())),
+        }
+    }
+}
+
 /// The peer of a stream, as the policies in force have judged it: once for all of its requests.
 #[derive(Debug, Default)]
 pub(super) struct Judge(RefCell<Option<PeerBits>>);
@@ -47,40 +61,29 @@ impl Judge {
         let mut bits = self.0.borrow_mut();
         let bits = judged(&mut bits, &rules.policies, peer);
         report(&rules.policies, bits, &facts);
-        let decision = rules.policies.decide(bits, &facts);
-        let is_custom = matches!(
-            decision,
-            RequestDecision::Deny {
-                by: RequestDenial::Custom(_)
-            }
-        );
-        if !is_custom && rules.refuses_tokens && facts.token_present() {
-            return Verdict::TokenRefused;
-        }
-        match (verdict(decision), head) {
-            (Verdict::Admitted, Canonical::Connect(_)) => Self::tunnel(rules, peer),
-            (verdict, _) => verdict,
-        }
+        decide(rules, peer, bits, &facts)
     }
 
-    /// Decides about the tunnel of a CONNECT that is admitted. Nobody reads the requests in it, so a rule that refuses some of them
-    /// refuses the tunnel. ALLOW policies have decided about the CONNECT itself.
-    fn tunnel(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
+    /// Decides anew about a request that has become a relay. Nothing is reported once more.
+    pub(super) fn request_again(
+        &self,
+        rules: &RequestRules,
+        peer: &PeerFacts<'_>,
+        head: &Canonical,
+    ) -> Verdict {
+        let facts = Facts {
+            head,
+            places: &rules.tokens,
+        };
+        let mut bits = self.0.borrow_mut();
+        let bits = judged(&mut bits, &rules.policies, peer);
+        decide(rules, peer, bits, &facts)
+    }
+
+    /// Decides anew about a connection that is relayed. Nothing is reported once more.
+    pub(super) fn stream_again(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
         let bits = rules.streams.peer(peer);
-        match rules.streams.decide(&bits, &NoRequest(peer.source_ip)) {
-            RequestDecision::Deny {
-                by: RequestDenial::NoAllowMatched,
-            } => Verdict::Admitted,
-            decision => verdict(decision),
-        }
-    }
-
-    /// Whether the rules admit a connection that is open. Nothing is reported once more.
-    pub(super) fn admits(rules: &RequestRules, peer: &PeerFacts<'_>) -> bool {
-        let decision = rules
-            .streams
-            .decide(&rules.streams.peer(peer), &NoRequest(peer.source_ip));
-        matches!(decision, RequestDecision::Allow { .. })
+        verdict(rules.streams.decide(&bits, &NoRequest(peer.source_ip)))
     }
 
     /// Decides about a connection whose requests nobody reads.
@@ -89,6 +92,41 @@ impl Judge {
         let facts = NoRequest(peer.source_ip);
         report(&rules.streams, &bits, &facts);
         verdict(rules.streams.decide(&bits, &facts))
+    }
+}
+
+/// Decides about a request by policies that have judged its peer, and by token rules.
+fn decide(
+    rules: &RequestRules,
+    peer: &PeerFacts<'_>,
+    bits: &PeerBits,
+    facts: &Facts<'_>,
+) -> Verdict {
+    let decision = rules.policies.decide(bits, facts);
+    let is_custom = matches!(
+        decision,
+        RequestDecision::Deny {
+            by: RequestDenial::Custom(_)
+        }
+    );
+    if !is_custom && rules.refuses_tokens && facts.token_present() {
+        return Verdict::TokenRefused;
+    }
+    match (verdict(decision), facts.head) {
+        (Verdict::Admitted, Canonical::Connect(_)) => decide_tunnel(rules, peer),
+        (verdict, _) => verdict,
+    }
+}
+
+/// Decides about the tunnel of a CONNECT that is admitted. Nobody reads the requests in it, so a rule that refuses some of them
+/// refuses the tunnel. ALLOW policies have decided about the CONNECT itself.
+fn decide_tunnel(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
+    let bits = rules.streams.peer(peer);
+    match rules.streams.decide(&bits, &NoRequest(peer.source_ip)) {
+        RequestDecision::Deny {
+            by: RequestDenial::NoAllowMatched,
+        } => Verdict::Admitted,
+        decision => verdict(decision),
     }
 }
 

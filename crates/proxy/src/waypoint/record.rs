@@ -196,7 +196,7 @@ impl Record {
     }
 
     /// Notes the head of an upstream's final answer.
-    pub(super) fn answered(&self, head: ResponseHead) {
+    pub(super) fn answered(&self, mut head: ResponseHead) {
         self.answered_with(head.status().code());
         self.is_served.set(true);
         add(&self.response.head, weight(head.fields()));
@@ -206,6 +206,10 @@ impl Record {
             .as_ref()
             .is_some_and(|format| format.reads_answer())
         {
+            if head.opens_tunnel() {
+                // It is kept for as long as the tunnel lives.
+                head.detach();
+            }
             // There is one final answer.
             let _ = self.answer.set(head);
         }

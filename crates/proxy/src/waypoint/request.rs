@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_config::PortProtocol;
-use lateen_config::l7::Standing;
+use lateen_config::l7::{RequestRules, Standing};
 use lateen_exchange::{ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, FieldValue, FramedRequest, Status, Version, WebSocketKey};
@@ -23,8 +23,9 @@ use super::forward::{Broken, Keys, forward};
 use super::head;
 use super::local_reply;
 use super::mesh::Mesh;
-use super::policy::Verdict;
+use super::policy::{TOKEN_REFUSED, Verdict};
 use super::record::Record;
+use super::relays::{CHANGED, Denial, Tracked};
 use super::session::Session;
 use super::switched;
 use super::upstream::{Lease, UpstreamError};
@@ -79,6 +80,9 @@ const NO_HEALTHY: &str = "no_healthy_upstream";
 const PROTOCOL_ERROR: &str = "protocol_error";
 const TERMINATION: &str = "connection_termination";
 
+/// The sentence for a request whose destination has left this waypoint.
+const UNBOUND: &str = "the destination is no longer bound to this waypoint";
+
 /// A failure that is answered, unless another attempt comes to more.
 struct Failed {
     answer: Answer,
@@ -126,7 +130,13 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
     };
     let mut id = || request_id(session);
     let head = match request.canonical(&view.mesh.rules, &session.downstream, &mut id) {
-        Ok(head) => record.head(head),
+        Ok(mut head) => {
+            if head::asks_for_tunnel(&head) {
+                // It is kept for as long as the tunnel lives, for policies that come later.
+                head.detach();
+            }
+            record.head(head)
+        }
         Err(refusal) => {
             let flags = RequestFlags::DownstreamProtocolError;
             record.fail(flags, INVALID_HEAD, refusal.to_string());
@@ -138,8 +148,7 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
     };
     if session.standing(&view) == Standing::Unbound {
         // Its policies are gone from here as well.
-        let reason = "the destination is no longer bound to this waypoint".to_owned();
-        record.fail(RequestFlags::NoRoute, NO_ROUTE, reason);
+        record.fail(RequestFlags::NoRoute, NO_ROUTE, UNBOUND.to_owned());
         return Err(NO_UPSTREAM);
     }
     let rules = view.request_rules(session.service_key());
@@ -151,9 +160,8 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
             Err(DENIED)
         }
         Verdict::TokenRefused => {
-            let reason = "the request carries a token, and tokens are not verified yet: a RequestAuthentication refuses all";
             let details = "jwt_authn_access_denied{Jwt_verification_fails}";
-            record.deny(None, details, reason.to_owned());
+            record.deny(None, details, TOKEN_REFUSED.to_owned());
             Err(UNAUTHENTICATED)
         }
     }
@@ -263,7 +271,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Gives the request to one connection of an endpoint. An exchange that becomes a tunnel is taken out of `below`.
     async fn run(
-        self,
+        &self,
         below: &mut Option<server::Exchange>,
         endpoint: Endpoint,
         tried: &mut Tried,
@@ -274,7 +282,7 @@ impl Attempt<'_> {
             record,
             protocol,
             mesh,
-        } = self;
+        } = *self;
         let Some(client) = below.as_ref() else {
             return Outcome::Over;
         };
@@ -330,7 +338,8 @@ impl Attempt<'_> {
             }
             Ok(true) => {
                 if let Some(client) = below.take() {
-                    switch(lease, client, above, record).await;
+                    // Requests that stay requests have no room for it.
+                    Box::pin(self.switch(lease, client, above)).await;
                 }
                 Outcome::Over
             }
@@ -367,6 +376,36 @@ impl Attempt<'_> {
                 }
                 broken(record, client, failure)
             }
+        }
+    }
+
+    /// Relays behind an accepted upgrade or CONNECT, for as long as policies admit the request.
+    async fn switch(&self, mut lease: Lease, client: server::Exchange, above: client::Exchange) {
+        let Self {
+            session,
+            head,
+            record,
+            ..
+        } = *self;
+        let (Ok(client), Ok(above)) = (client.into_tunnel(), above.into_tunnel()) else {
+            let reason = "the connection ended with the answer that opens a tunnel".to_owned();
+            return terminated(record, reason);
+        };
+        // Other rules may be in force than those that judged the request: the endpoint had its time to answer.
+        let tracked = Tracked::new(session, None);
+        let peer = session.peer_facts();
+        let judge = |rules: &RequestRules| session.judge.request_again(rules, &peer, head);
+        let relaying = async {
+            tokio::select! {
+                biased;
+                denial = tracked.denied(judge) => Err(denial),
+                relayed = switched::relay(client, above, |up, down| record.relayed(up, down)) => Ok(relayed),
+            }
+        };
+        match lease.drive(relaying).await {
+            Ok(Ok(())) => record.complete(),
+            Ok(Err(error)) => terminated(record, error.to_string()),
+            Err(denial) => cut(record, denial),
         }
     }
 }
@@ -562,28 +601,21 @@ fn untaken(error: &Error) -> Outcome {
     }
 }
 
-/// Relays behind an accepted upgrade or CONNECT.
-async fn switch(
-    mut lease: Lease,
-    client: server::Exchange,
-    above: client::Exchange,
-    record: &Record,
-) {
-    let (Ok(client), Ok(above)) = (client.into_tunnel(), above.into_tunnel()) else {
-        let reason = "the connection ended with the answer that opens a tunnel".to_owned();
-        return terminated(record, reason);
-    };
-    let relaying = switched::relay(client, above, |up, down| record.relayed(up, down));
-    match lease.drive(relaying).await {
-        Ok(()) => record.complete(),
-        Err(error) => terminated(record, error.to_string()),
-    }
-}
-
 /// The connection to the endpoint ended behind its answer.
 fn terminated(record: &Record, reason: String) {
     let details = format!("upstream_reset_after_response_started{{{TERMINATION}}}");
     record.fail(RequestFlags::UpstreamConnectionTermination, details, reason);
+}
+
+/// A policy, or the leave of the destination, has cut the relay behind the answer.
+fn cut(record: &Record, denial: Denial) {
+    match denial {
+        Denial::Unbound => record.fail(RequestFlags::NoRoute, NO_ROUTE, UNBOUND.to_owned()),
+        Denial::Policy { policy, reason } => {
+            let details = denied(policy.as_ref());
+            record.deny(policy, details, format!("{CHANGED}: {reason}"));
+        }
+    }
 }
 
 /// Answers the request ourselves.

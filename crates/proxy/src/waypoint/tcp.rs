@@ -19,13 +19,10 @@ use super::connection_log;
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
 use super::policy::{Judge, Verdict};
-use super::relays::Tracked;
+use super::relays::{CHANGED, Tracked};
 use super::session::Session;
 use super::upstream::Wire;
 use crate::describe;
-
-/// The sentence for a connection that a later policy denies.
-const CHANGED: &str = "connection closed due to policy change";
 
 /// The sentence for a connection in which a lenient server may find a request that nobody searched for tokens.
 const UNCLEAR: &str = "connection closed due to policy rejection: requests for the service are searched for tokens, and this is no valid request but may be taken for one; name the protocol of the port, such as by appProtocol, if it is not HTTP";
@@ -117,7 +114,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     wire,
                     endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
-                    tracked: Tracked::new(session, rules),
+                    tracked: Tracked::new(session, Some(rules)),
                     greeting: Bytes::new(),
                 });
             }
@@ -220,7 +217,7 @@ impl Server {
 
     /// Relays behind bytes that were taken from the client.
     pub(super) async fn relay_behind(mut self, bytes: Bytes, stream: Stream) {
-        if self.tracked.is_denied() {
+        if self.is_denied() {
             return self.end(ResponseFlags::Denied, CHANGED.to_owned());
         }
         self.connection.add_received(bytes.len() as u64);
@@ -232,7 +229,7 @@ impl Server {
 
     /// Relays until both sides have ended.
     pub(super) async fn relay(self, mut stream: Stream) {
-        if self.tracked.is_denied() {
+        if self.is_denied() {
             return self.end(ResponseFlags::Denied, CHANGED.to_owned());
         }
         if !self.greeting.is_empty() {
@@ -257,6 +254,15 @@ impl Server {
             }
         };
         connection_log::finish(&session, connection, Some(endpoint), ended);
+    }
+
+    /// True if the policies in force deny the connection.
+    fn is_denied(&self) -> bool {
+        let peer = self.session.peer_facts();
+        let denial = self
+            .tracked
+            .denial(|rules| Judge::stream_again(rules, &peer));
+        denial.is_some()
     }
 
     /// Ends a connection that was never used.
@@ -294,6 +300,7 @@ async fn run<A: Duplex, B: Duplex>(
     connection: Connection,
 ) -> (Connection, Result<(), Failure>) {
     let waypoint = &session.waypoint;
+    let peer = session.peer_facts();
     let mut relay = Relay::new(client, server, Counted(connection)).limited(waypoint.limits);
     let ended = tokio::select! {
         biased;
@@ -301,7 +308,7 @@ async fn run<A: Duplex, B: Duplex>(
             ResponseFlags::ConnectionFailure,
             "connection closed due to connection drain",
         )),
-        () = tracked.denied() => Err((ResponseFlags::Denied, CHANGED)),
+        _ = tracked.denied(|rules| Judge::stream_again(rules, &peer)) => Err((ResponseFlags::Denied, CHANGED)),
         outcome = &mut relay => Ok(outcome),
     };
     if ended.is_err() {

@@ -3,7 +3,9 @@
 use lateen_exchange::Protocol;
 use lateen_hbone::ConnectError;
 use lateen_http::Known;
-use lateen_proto::l7::{Action, Operation, Rule, Source, StringMatch, string_match::Match};
+use lateen_proto::l7::{
+    Action, Operation, PathMatch, Rule, Source, StringMatch, path_match, string_match::Match,
+};
 use lateen_proto::workload::AppProtocol;
 
 use super::application::{Application, tell};
@@ -17,7 +19,7 @@ fn exact(text: &str) -> StringMatch {
 }
 
 /// Requests with this method, whoever sends them.
-fn method(method: &str) -> Rule {
+pub fn method(method: &str) -> Rule {
     Rule {
         to: vec![Operation {
             methods: vec![exact(method)],
@@ -33,6 +35,21 @@ pub fn from(account: &str) -> Rule {
         from: vec![Source {
             principals: vec![exact(&format!("cluster.local/ns/default/sa/{account}"))],
             ..Source::default()
+        }],
+        ..Rule::default()
+    }
+}
+
+/// Requests whose path begins so, whoever sends them.
+pub fn path(prefix: &str) -> Rule {
+    Rule {
+        to: vec![Operation {
+            paths: vec![PathMatch {
+                r#match: Some(path_match::Match::Text(StringMatch {
+                    r#match: Some(Match::Prefix(prefix.to_owned())),
+                })),
+            }],
+            ..Operation::default()
         }],
         ..Rule::default()
     }
@@ -87,18 +104,7 @@ fn an_allow_policy_admits_its_peers_alone_and_a_change_holds_for_open_connection
 fn policies_see_the_canonical_path() {
     local(async {
         let mut world = World::start().await;
-        let admin = Rule {
-            to: vec![Operation {
-                paths: vec![lateen_proto::l7::PathMatch {
-                    r#match: Some(lateen_proto::l7::path_match::Match::Text(StringMatch {
-                        r#match: Some(Match::Prefix("/admin".to_owned())),
-                    })),
-                }],
-                ..Operation::default()
-            }],
-            ..Rule::default()
-        };
-        world.put_policy("no-admin", Action::Deny, vec![admin]);
+        world.put_policy("no-admin", Action::Deny, vec![path("/admin")]);
         world.configure().await;
         let _application = Application::plain(world.endpoint(), Protocol::Http2, tell).await;
         let client = connection(world.stream().await, Protocol::Http2);

@@ -1,19 +1,205 @@
 //! Upgrades and CONNECT through the waypoint.
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lateen_exchange::Protocol;
+use lateen_hbone::Stream;
+use lateen_http::WebSocketKey;
+use lateen_proto::l7::Action;
+use lateen_proto::workload::AppProtocol;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
-use super::talk;
+use super::policy::{from, method, path};
 use super::world::{World, local};
+use super::{connection, get, head, talk};
+use crate::testing::{soon, until};
+
+/// The fields of a WebSocket handshake (RFC 6455 §1.3).
+const HANDSHAKE: [(&str, &str); 4] = [
+    ("connection", "upgrade"),
+    ("upgrade", "websocket"),
+    ("sec-websocket-version", "13"),
+    ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
 
 /// Reads a head.
-async fn read_head(stream: &mut TcpStream) -> String {
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
     }
     String::from_utf8(head).unwrap()
+}
+
+/// An endpoint that accepts each WebSocket and each CONNECT, and sends back the bytes that come behind.
+async fn accept_relays(world: &World) {
+    let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+    spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            spawn_local(async move {
+                let answer = answer_to(&read_head(&mut stream).await);
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                let (mut from, mut to) = stream.split();
+                // A relay that was cut breaks off here.
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            });
+        }
+    });
+}
+
+/// The answer that accepts a CONNECT or a handshake. A waypoint sends a key of its own for a client of HTTP/2.
+fn answer_to(head: &str) -> String {
+    if head.starts_with("CONNECT ") {
+        return "HTTP/1.1 200 OK\r\n\r\n".to_owned();
+    }
+    let lines = head.lines().filter_map(|line| line.split_once(": "));
+    let mut keys = lines.filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"));
+    let (_, key) = keys.next().unwrap();
+    let random: [u8; 16] = STANDARD.decode(key).unwrap().try_into().unwrap();
+    let accept = WebSocketKey::of(random).accept();
+    let accept = String::from_utf8_lossy(accept.as_bytes());
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
+    )
+}
+
+/// A relay of HTTP/1 behind a request, after a few bytes.
+async fn relay(world: &World, line: &str, fields: &[(&str, &str)]) -> Stream {
+    let mut stream = world.stream().await;
+    let fields: String = fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let request = format!("{line} HTTP/1.1\r\nhost: a:80\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let head = soon("a head", read_head(&mut stream)).await;
+    assert!(
+        head.starts_with("HTTP/1.1 101") || head.starts_with("HTTP/1.1 200"),
+        "{head}"
+    );
+    talk(&mut stream, "hello", "hello").await;
+    stream
+}
+
+async fn web_socket(world: &World, path: &str) -> Stream {
+    relay(world, &format!("GET {path}"), &HANDSHAKE).await
+}
+
+async fn tunnel(world: &World) -> Stream {
+    relay(world, "CONNECT a:80", &[]).await
+}
+
+async fn is_cut(stream: &mut Stream) {
+    let read = soon("the cut", stream.read(&mut [0])).await;
+    assert!(read.is_err(), "it is reset: {read:?}");
+}
+
+#[test]
+fn a_later_policy_cuts_the_web_sockets_that_it_denies_and_no_other() {
+    local(async {
+        let mut world = World::start().await;
+        accept_relays(&world).await;
+        let mut denied = web_socket(&world, "/admin/chat?room=1").await;
+        let mut other = web_socket(&world, "/chat").await;
+        world.put_policy("no-admin", Action::Deny, vec![path("/admin")]);
+        world.configure().await;
+        is_cut(&mut denied).await;
+        let line = world.logged(&["/admin/chat", "status=101"]).await;
+        for part in [
+            "policy=default/no-admin",
+            "connection closed due to policy change",
+            "bytes_recv=",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        talk(&mut other, "still", "still").await;
+    });
+}
+
+#[test]
+fn a_later_policy_cuts_tunnels_of_connect_by_their_method() {
+    local(async {
+        let mut world = World::start().await;
+        accept_relays(&world).await;
+        let mut denied = tunnel(&world).await;
+        let mut other = web_socket(&world, "/chat").await;
+        world.put_policy("no-tunnels", Action::Deny, vec![method("CONNECT")]);
+        world.configure().await;
+        is_cut(&mut denied).await;
+        world
+            .logged(&["method=\"CONNECT\"", "policy=default/no-tunnels"])
+            .await;
+        talk(&mut other, "still", "still").await;
+    });
+}
+
+#[test]
+fn a_web_socket_goes_on_while_each_change_admits_it_and_ends_with_the_first_that_does_not() {
+    local(async {
+        let mut world = World::start().await;
+        accept_relays(&world).await;
+        let mut relay = web_socket(&world, "/chat").await;
+        for principal in ["client", "client", "another"] {
+            world.rules.clear();
+            world.put_policy("friends", Action::Allow, vec![from(principal)]);
+            world.configure().await;
+            if principal == "client" {
+                talk(&mut relay, "on", "on").await;
+            }
+        }
+        is_cut(&mut relay).await;
+        world.logged(&["/chat", "none allowed"]).await;
+    });
+}
+
+#[test]
+fn a_cut_relay_over_http2_leaves_the_requests_of_its_connection_alone() {
+    local(async {
+        let mut world = World::start().await;
+        accept_relays(&world).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        until("extended CONNECT is allowed", || {
+            client.allows_extended_connect()
+        })
+        .await;
+        let handshake = head("GET", "/admin", &HANDSHAKE);
+        let exchange = client.request(&handshake, None).unwrap();
+        let answer = soon("an answer", exchange.answer()).await.unwrap();
+        assert_eq!(answer.status().code(), 200);
+        let mut relay = exchange.into_tunnel().unwrap();
+        relay.write_all(b"hello").await.unwrap();
+        soon("an echo", relay.read_exact(&mut [0; 5]))
+            .await
+            .unwrap();
+        world.put_policy("no-admin", Action::Deny, vec![path("/admin")]);
+        world.configure().await;
+        let read = soon("the cut", relay.read(&mut [0])).await;
+        assert!(read.is_err(), "it is reset: {read:?}");
+        // Its answer comes from the same policy, on the same connection.
+        assert_eq!(get(&client, "GET", "/admin").await.0, 403);
+    });
+}
+
+#[test]
+fn a_web_socket_is_cut_once_its_service_is_gone_from_here() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_unbound_service("server", 96, AppProtocol::Unknown);
+        world.put_plain_endpoint("server", "app", 3);
+        world.bind("server");
+        world.configure().await;
+        accept_relays(&world).await;
+        let mut relay = web_socket(&world, "/chat").await;
+        world.leave("server");
+        world.configure().await;
+        talk(&mut relay, "on", "on").await;
+        world.unbind("server");
+        world.configure().await;
+        is_cut(&mut relay).await;
+        world.logged(&["/chat", "no longer bound"]).await;
+    });
 }
 
 #[test]
