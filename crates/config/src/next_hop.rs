@@ -13,5 +13,5 @@ mod refusal;
 pub use authority::Authority;
 pub use hop::{Choice, Inner, NextHop, Resolve, Tunnel, Via};
 pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
-pub use outbound::{outbound, outbound_to};
+pub use outbound::{outbound, outbound_to, outbound_to_workload};
 pub use refusal::Refusal;

@@ -78,6 +78,36 @@ pub fn outbound_to(
     follow(&mut asker, placed)
 }
 
+/// Routes a connection of a waypoint to a workload that it has selected by what was asked for. The workload's waypoint is passed by: the
+/// caller is it, or was it when the request came. Everything else is as in [`outbound`].
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn outbound_to_workload(
+    snapshot: &Snapshot,
+    source: &Workload,
+    workload: &Arc<Workload>,
+    destination: SocketAddr,
+    avoid: &dyn Fn(&Workload) -> bool,
+    random: &mut dyn FnMut(u64) -> u64,
+) -> Result<Choice, Refusal> {
+    if is_loop(source, destination) {
+        return Err(Refusal::LoopGuard {
+            target: destination,
+        });
+    }
+    let mut asker = Asker {
+        snapshot,
+        source,
+        avoid,
+        random,
+        passed: Vec::new(),
+    };
+    let picked = Picked::only(workload, destination.port(), avoid);
+    let placed = direct(&mut asker, picked, None, destination)?;
+    follow(&mut asker, placed)
+}
+
 impl Resolve {
     /// The way to this address of the workload's hostname. If it is that of a workload or a service of the mesh, that is who
     /// is there, whatever the name's owner says of itself: it is reached as if the client had dialled it. `source`,

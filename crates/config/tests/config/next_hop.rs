@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lateen_config::next_hop::{
     InboundRefusal, NextHop, Refusal, Tunnel, Via, inbound, inbound_service, outbound,
+    outbound_to_workload,
 };
 use lateen_config::{Snapshot, Workload};
 use lateen_proto::workload::{
@@ -255,6 +256,31 @@ fn a_workloads_waypoint_is_passed_and_goes_on_itself() {
     let to = "10.244.2.2:80".parse().unwrap();
     let onward = outbound(&snapshot, waypoint, to, &|_| false, &mut |_| 0).map(|c| c.next_hop);
     assert_eq!(tunnel(onward).via, Via::Direct);
+}
+
+#[test]
+fn a_workload_that_was_selected_is_reached_past_the_waypoint_that_it_names_now() {
+    let mut behind = pod("web-1", "10.244.2.2");
+    behind.waypoint = support::waypoint("10.244.3.3");
+    let snapshot = mesh()
+        .with(behind)
+        .with(pod("waypoint", "10.244.3.3"))
+        .with(pod("before", "10.244.3.4"))
+        .snapshot();
+    let before = snapshot.workload_by_uid(&uid("before")).unwrap();
+    let selected = snapshot.workload_by_uid(&uid("web-1")).unwrap();
+    let go = |to: &str| {
+        let to = to.parse().unwrap();
+        let choice = outbound_to_workload(&snapshot, before, selected, to, &|_| false, &mut |_| 0);
+        choice.map(|choice| choice.next_hop)
+    };
+    let onward = tunnel(go("10.244.2.2:80"));
+    assert_eq!((onward.via, &*onward.workload.name), (Via::Direct, "web-1"));
+    assert_eq!(onward.hbone, "10.244.2.2:15008".parse().unwrap());
+    assert!(matches!(
+        go("10.244.3.4:15008"),
+        Err(Refusal::LoopGuard { .. })
+    ));
 }
 
 #[test]

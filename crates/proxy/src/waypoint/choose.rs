@@ -103,10 +103,10 @@ fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Choice, NoEndpo
         Target::Workload(workload) => {
             let there = snapshot.workload(&own.network, address.ip());
             // The address may be another's by now, whom other policies protect.
-            if there.is_none_or(|there| there.uid != workload.uid) {
-                return Err(NoEndpoint::Gone(format!("workload {}", workload.uid)));
-            }
-            next_hop::outbound(snapshot, own, address, &avoid, random)?
+            let there = there.filter(|there| there.uid == workload.uid);
+            let gone = || NoEndpoint::Gone(format!("workload {}", workload.uid));
+            let there = there.ok_or_else(gone)?;
+            next_hop::outbound_to_workload(snapshot, own, there, address, &avoid, random)?
         }
     };
     match choice.avoided {

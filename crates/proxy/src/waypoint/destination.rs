@@ -202,18 +202,23 @@ fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
     }
 }
 
-/// The standing of the target's traffic to this waypoint, as the control plane says.
+/// The standing of the target's traffic to this waypoint, as the control plane says now. Of the target itself the name alone counts: the
+/// Address may name another waypoint by now, or none.
 pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
-    let serves = |waypoint| view.snapshot.serves(waypoint, &view.own);
+    let snapshot = &view.snapshot;
+    let serves = |waypoint| snapshot.serves(waypoint, &view.own);
     let (is_named, name) = match target {
-        Target::Service(service) => (
-            service.waypoints().any(serves),
-            Cow::Owned(service.key.to_string()),
-        ),
-        Target::Workload(workload) => (
-            workload.waypoint.as_ref().is_some_and(serves),
-            Cow::Borrowed(workload.uid.as_str()),
-        ),
+        Target::Service(service) => {
+            let now = snapshot.service_by_key(&service.key);
+            let is_named = now.is_some_and(|service| service.waypoints().any(serves));
+            (is_named, Cow::Owned(service.key.to_string()))
+        }
+        Target::Workload(workload) => {
+            let uid = workload.uid.as_str();
+            let now = snapshot.workload_by_uid(uid);
+            let waypoint = now.and_then(|workload| workload.waypoint.as_ref());
+            (waypoint.is_some_and(serves), Cow::Borrowed(uid))
+        }
     };
     match is_named {
         true => Standing::Bound,

@@ -213,11 +213,7 @@ impl World {
     /// Has a service name a waypoint that nobody finds.
     pub fn lead_elsewhere(&mut self, name: &str, number: u8) {
         let mut service = self.service(name, number, AppProtocol::Unknown);
-        let mut elsewhere = gate_address();
-        if let Some(Destination::Hostname(host)) = &mut elsewhere.destination {
-            host.hostname = "elsewhere.default.svc.cluster.local".to_owned();
-        }
-        service.waypoint = Some(elsewhere);
+        service.waypoint = Some(elsewhere());
         self.put(
             wds::service_name("default", name),
             wds::service_resource(service),
@@ -239,8 +235,13 @@ impl World {
         (ip, 8080).into()
     }
 
-    /// Binds a workload to the waypoint.
+    /// Has a workload's Address name the waypoint.
     pub fn bind_workload(&mut self, name: &str) {
+        self.lead_workload(name, Some(gate_address()));
+    }
+
+    /// Has a workload's Address name this waypoint, or none.
+    pub fn lead_workload(&mut self, name: &str, waypoint: Option<GatewayAddress>) {
         let uid = wds::uid("default", name);
         let bound = self.resources.iter_mut().find(|(known, _)| *known == uid);
         let Some((
@@ -252,7 +253,7 @@ impl World {
         else {
             panic!("there is no workload {name}")
         };
-        workload.waypoint = Some(gate_address());
+        workload.waypoint = waypoint;
     }
 
     /// An endpoint in the mesh.
@@ -303,30 +304,46 @@ impl World {
 
     /// Has the Gateway take the traffic of a service that names no waypoint.
     pub fn bind(&mut self, service: &str) {
-        self.put_binding(service, &[]);
+        self.put_binding(to_service(service), &[]);
     }
 
     /// Has the Gateway get no new connections of a service.
     pub fn leave(&mut self, service: &str) {
-        self.put_binding(service, &["default/gate"]);
+        self.put_binding(to_service(service), &["default/gate"]);
+    }
+
+    /// Has the Gateway get no new connections of a workload.
+    pub fn leave_workload(&mut self, name: &str) {
+        let uid = wds::uid("default", name);
+        let destination = l7::binding::Destination::Workload(uid);
+        self.put_binding(destination, &["default/gate"]);
     }
 
     /// Takes a service from the Gateway.
     pub fn unbind(&mut self, service: &str) {
-        let name = wds::service_name("default", service);
+        self.remove_binding(&wds::service_name("default", service));
+    }
+
+    /// Takes a workload from the Gateway.
+    pub fn unbind_workload(&mut self, name: &str) {
+        self.remove_binding(&wds::uid("default", name));
+    }
+
+    fn remove_binding(&mut self, name: &str) {
         self.rules
             .retain(|(kind, known, _)| *kind != &kinds::BINDING || *known != name);
     }
 
-    fn put_binding(&mut self, service: &str, leaving: &[&str]) {
-        self.unbind(service);
-        let name = wds::service_name("default", service);
+    fn put_binding(&mut self, destination: l7::binding::Destination, leaving: &[&str]) {
+        use l7::binding::Destination::{Service, Workload};
+        let (Service(name) | Workload(name)) = destination.clone();
+        self.remove_binding(&name);
         let binding = l7::Binding {
             parents: vec![l7::Parent {
                 gateway: "default/gate".to_owned(),
                 identity: "default/gate".to_owned(),
             }],
-            destination: Some(l7::binding::Destination::Service(name.clone())),
+            destination: Some(destination),
             leaving: leaving.iter().map(ToString::to_string).collect(),
         };
         self.rules
@@ -469,6 +486,20 @@ fn gate_address() -> GatewayAddress {
         })),
         hbone_mtls_port: 15008,
     }
+}
+
+/// A waypoint that nobody finds.
+pub fn elsewhere() -> GatewayAddress {
+    let mut elsewhere = gate_address();
+    if let Some(Destination::Hostname(host)) = &mut elsewhere.destination {
+        host.hostname = "elsewhere.default.svc.cluster.local".to_owned();
+    }
+    elsewhere
+}
+
+/// The destination of a service's Binding.
+fn to_service(name: &str) -> l7::binding::Destination {
+    l7::binding::Destination::Service(wds::service_name("default", name))
 }
 
 fn to_server() -> l7::Target {
