@@ -94,11 +94,12 @@ func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
 
 func TestVariablesOfAPlaneNeedThePlane(t *testing.T) {
 	planes := func() []dataplanes.Spec {
-		return []dataplanes.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}}
+		return []dataplanes.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}, {Name: "waypoint", Kind: results.KindWaypoint}}
 	}
 	for text, want := range map[string]string{
 		"before:A=b=c":      "",
 		"ztunnel:RUST_LOG=": "",
+		"waypoint:A=b":      "",
 		"before":            "write PLANE:NAME=VALUE",
 		"before:=b":         "write PLANE:NAME=VALUE",
 		"A=b":               "write PLANE:NAME=VALUE",
@@ -110,7 +111,7 @@ func TestVariablesOfAPlaneNeedThePlane(t *testing.T) {
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-		if want == "" && len(specs[1].ProxyEnv)+len(specs[2].ProxyEnv) != 1 {
+		if want == "" && len(specs[1].ProxyEnv)+len(specs[2].ProxyEnv)+len(specs[3].ProxyEnv) != 1 {
 			t.Errorf("%s: %+v", text, specs)
 		}
 	}

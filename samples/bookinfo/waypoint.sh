@@ -99,7 +99,7 @@ outcome() {
     logged() { line=$(run logs deploy/waypoint 2>/dev/null | grep -F "request=$$-$number" | grep "method=\"$2\"" | tail -1); [ -n "$line" ]; }
     [ "$got" = "$5" ] && until_true 10 logged "$@" && [[ $line == *"$6"* ]]
   }
-  until_true 60 meets "$@" || fail "$1, $2 of $3$4: status ${got:-none}, want $5; its line of the log: ${line:-none}; $(tail -1 "$work/err")" "look at the conditions of the policies"
+  until_true 60 meets "$@" || fail "$1, $2 of $3$4: status ${got:-none}, want $5 with $6; its line of the log: ${line:-none}; $(tail -1 "$work/err")" "look at the conditions of the policies"
   printf '  %-12s %-7s %-19s %s  %s\n' "$1" "$2" "$3$4" "$got" "$(grep -oE '(^|[[:space:]])policy=[^[:space:]]+|error="[^"]*"' <<<"$line" | tr -d '\t' | paste -sd' ' | sed 's/^ *//')"
 }
 step "  account      method  request             status, and the policy and the error of the waypoint's access log"

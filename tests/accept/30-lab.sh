@@ -65,6 +65,14 @@ else
 fi
 equal "two rounds are too few for a verdict, and it says so" "too few rounds" "$(doc '[.scenarios[0].cells[0].verdicts[].judgement] | unique | join(" ")' pieces)"
 
+"$LATEEN" lab run waypoint "${OPEN[@]}" --rounds 1 --block 1s --cell '1000 requests' --cell '300 new' --out way >way.log 2>&1; code=$?
+equal "a scenario brings its waypoint along" "0 none lateen lateen-2 waypoint" "$code $(doc '[.planes[].name] | join(" ")' way)"
+of_way='[.scenarios[0].cells[].blocks[] | select(.plane == "waypoint") | .metrics]'
+check "through which every request passes, and is charged: $(doc "$of_way"' | map("\(."cpu_us_per_request.waypoint.total" | floor) of \(."cpu_us_per_request.proxies.total" | floor) µs") | join(", ")' way)" \
+  jq -e "$of_way"' | length >= 2 and all(.requests > 100 and ."cpu_us_per_request.waypoint.total" > 1 and ."cpu_us_per_request.waypoint.total" < ."cpu_us_per_request.proxies.total" and ."pss_mib.waypoint" > 1)' way/results.json
+equal "which lateen alone has not" null "$(doc '[.scenarios[0].cells[0].blocks[] | select(.plane == "lateen")][0].metrics."cpu_us_per_request.waypoint.total"' way)"
+check "the report has its columns" grep -q 'CPU the waypoint alone' way/report.md
+
 "$ROOT/bin/lateen-load" serve --listen 127.0.0.1:0 2>serve.log & serve_pid=$!
 check "a server outside of any mesh" eventually 15 grep -q 'listening on' serve.log
 at=$(sed -n 's/.*listening on //p' serve.log)

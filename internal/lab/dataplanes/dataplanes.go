@@ -71,6 +71,7 @@ type Aimer interface {
 // Process is a process of a bench.
 type Process struct {
 	Role string // RoleEngine or one of the roles of package results; results.RoleGenerator is the pod that load starts from
+	Part string // the role of package results that tells this process apart within its Role; empty for most
 	Name string // for people: "n1", "default/echo-1/echo"
 	Node string
 	PID  int // on the host

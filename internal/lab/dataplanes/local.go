@@ -113,25 +113,32 @@ func (l *Local) Start(ctx context.Context, t Topology, progress func(string)) (B
 	return b, nil
 }
 
+// proxyEnv is the environment of the plane's proxies under a topology, as NAME=VALUE.
+func (l *Local) proxyEnv(t Topology) (env []string) {
+	switch l.about.Kind {
+	case results.KindNone:
+		return nil
+	case results.KindLateen, results.KindWaypoint:
+		env = slices.Concat(t.ProxyEnv, l.env)
+	case results.KindZtunnel:
+		env = slices.Clone(l.env)
+	}
+	if workers := cmp.Or(t.Workers, l.workers); workers > 0 {
+		env = append(env, fmt.Sprintf("%s=%d", workerThreads, workers))
+	}
+	return env
+}
+
 // startTime bounds what a topology may take to become ready.
 const startTime = 3 * time.Minute
 
 // StartLocal is Start for planes that are built upon this one.
 func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string)) (_ *LocalBench, err error) {
-	options := EngineOptions{Mesh: l.mesh, Nodes: t.Nodes, NodeProxy: map[string]string{}, Latency: t.Latency}
-	switch l.about.Kind {
-	case results.KindLateen:
-		options.ProxyEnv = slices.Concat(t.ProxyEnv, l.env)
-	case results.KindZtunnel:
-		options.ProxyEnv = slices.Clone(l.env)
-	}
+	options := EngineOptions{Mesh: l.mesh, Nodes: t.Nodes, NodeProxy: map[string]string{}, ProxyEnv: l.proxyEnv(t), Latency: t.Latency}
 	for i := range t.Nodes {
 		if l.about.Path != "" {
 			options.NodeProxy[fmt.Sprintf("n%d", i+1)] = l.about.Path
 		}
-	}
-	if workers := cmp.Or(t.Workers, l.workers); l.about.Kind != results.KindNone && workers > 0 {
-		options.ProxyEnv = append(options.ProxyEnv, fmt.Sprintf("%s=%d", workerThreads, workers))
 	}
 	progress("start the mesh")
 	b := &LocalBench{plane: l, topology: t, client: l.engine.Client(l.mesh), account: procstat.Host()}

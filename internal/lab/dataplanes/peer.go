@@ -18,7 +18,7 @@ type Spec struct {
 	// Name is unique in a run: the kind, with a suffix where the kind takes part twice.
 	Name string
 	Kind string
-	// Path is the peer's executable. It is empty for none, and for lateen unless another build of its node proxy takes part.
+	// Path is the peer's executable. It is empty for none and waypoint, and for lateen unless another build of its node proxy takes part.
 	Path string
 	// URL is where a plane of kind results.KindUnderTest is.
 	URL string
@@ -55,7 +55,7 @@ var envoys = map[string]envoy.Settings{
 // planeName is a name that a user gives to a plane. It is a part of the name of the plane's mesh.
 var planeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// ParseSpec reads "none", "lateen", KIND=PATH or KIND:NAME=PATH and checks that the plane can be run. With a path, lateen is another build of
+// ParseSpec reads "none", "lateen", "waypoint", KIND=PATH or KIND:NAME=PATH and checks that the plane can be run. With a path, lateen is another build of
 // its node proxy. The error lists the kinds.
 func ParseSpec(text string) (Spec, error) {
 	kind, path, given := strings.Cut(text, "=")
@@ -71,12 +71,14 @@ func ParseSpec(text string) (Spec, error) {
 		return s, fmt.Errorf("%s takes no path", kind)
 	case kind == results.KindLateen && given && !named:
 		return s, fmt.Errorf("another build of %s needs a name: write %s:NAME=%s", kind, kind, cmp.Or(path, "PATH"))
-	case (kind == results.KindNone || kind == results.KindLateen) && !given:
+	case kind == results.KindWaypoint && given:
+		return s, fmt.Errorf("%s takes no path: its proxies are those of this build", kind)
+	case (kind == results.KindNone || kind == results.KindLateen || kind == results.KindWaypoint) && !given:
 		return s, nil
 	case absences[kind] != "" && !given:
 		return s, nil // Describe says why it cannot run
 	case absences[kind] == "" && !isPeer(kind) && kind != results.KindLateen:
-		return s, fmt.Errorf("unknown plane %q: use %s, %s, or one of %s with =PATH", kind, results.KindNone, results.KindLateen, strings.Join(peerKinds, ", "))
+		return s, fmt.Errorf("unknown plane %q: use %s, %s, %s, or one of %s with =PATH", kind, results.KindNone, results.KindLateen, results.KindWaypoint, strings.Join(peerKinds, ", "))
 	case path == "":
 		plane, _, _ := strings.Cut(text, "=")
 		return s, fmt.Errorf("peer %s has no path: write %s=PATH", plane, plane)
@@ -148,6 +150,10 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 			l.setWorkers(s.Workers)
 		}
 		return l, nil
+	case results.KindWaypoint:
+		w := NewWaypoint(m.Engine, mesh, s.Name)
+		w.set(s.ProxyEnv)
+		return w, nil
 	case results.KindUnderTest:
 		generator, err := m.Generator()
 		if err != nil {

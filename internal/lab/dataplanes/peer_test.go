@@ -49,7 +49,7 @@ func TestPeersAreRefusedWithTheFix(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"kuma=/bin/true":           `unknown plane "kuma": use none, lateen, or one of ` + results.KindZtunnel,
+		"kuma=/bin/true":           `unknown plane "kuma": use none, lateen, waypoint, or one of ` + results.KindZtunnel,
 		"kuma":                     "unknown plane",
 		"ztunnel":                  "write ztunnel=PATH",
 		"ztunnel=":                 "write ztunnel=PATH",
@@ -57,6 +57,7 @@ func TestPeersAreRefusedWithTheFix(t *testing.T) {
 		"linkerd2-proxy=" + plain:  "is not an executable file",
 		"linkerd2-proxy=/no/where": "no such file",
 		"none=/bin/true":           "none takes no path",
+		"waypoint=/bin/true":       "waypoint takes no path",
 		"lateen=/bin/true":         "write lateen:NAME=/bin/true",
 		"lateen:old=":              "write lateen:old=PATH",
 		"lateen:Old=/bin/true":     `name "Old": use up to 20 lower-case letters`,
@@ -81,6 +82,7 @@ func TestABuildOfLateenTakesPartUnderAName(t *testing.T) {
 		"lateen:before=" + before: {Name: "before", Kind: results.KindLateen, Path: before},
 		"ztunnel:old=/bin/true":   {Name: "old", Kind: results.KindZtunnel, Path: "/bin/true"},
 		"lateen:again":            {Name: "again", Kind: results.KindLateen},
+		"waypoint":                {Name: "waypoint", Kind: results.KindWaypoint},
 	} {
 		got, err := ParseSpec(text)
 		if err != nil || got.Name != want.Name || got.Kind != want.Kind || got.Path != want.Path {

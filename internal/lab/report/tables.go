@@ -164,29 +164,36 @@ func judged(v results.Verdict) string {
 	return clean(v.SaysWhy())
 }
 
-var allRoles = []string{results.RoleGenerator, results.RoleApp, results.RoleProxies, results.RoleAgent, results.RoleControl}
+var allRoles = []string{results.RoleGenerator, results.RoleApp, results.RoleProxies, results.RoleWaypoint, results.RoleAgent, results.RoleControl}
+
+// dividedRoles are those whose time is told for user space and the kernel apart.
+var dividedRoles = []string{results.RoleProxies, results.RoleWaypoint}
 
 // costTable is what a request costs, by role.
 func costTable(ds []digest) table {
 	t := table{caption: "Cost by role", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side")}}
 	type source struct {
 		title, metric string
+		divided       string // the role of which this is user space or the kernel; empty for other numbers
+		user          bool
 	}
 	var sources []source
 	for _, role := range allRoles {
-		sources = append(sources, source{"CPU " + roleName(role) + ", µs/request", cpuTotal(role)})
+		sources = append(sources, source{title: "CPU " + roleName(role) + ", µs/request", metric: cpuTotal(role)})
 	}
-	sources = append(sources,
-		source{"proxies in user space, µs/request", results.CPUPerRequest(results.RoleProxies, "user")},
-		source{"proxies in the kernel, µs/request", results.CPUPerRequest(results.RoleProxies, "system")})
+	for _, role := range dividedRoles {
+		sources = append(sources,
+			source{roleName(role) + " in user space, µs/request", results.CPUPerRequest(role, "user"), role, true},
+			source{roleName(role) + " in the kernel, µs/request", results.CPUPerRequest(role, "system"), role, false})
+	}
 	for _, role := range pathRoles {
-		sources = append(sources, source{"system calls " + roleName(role) + "/request", allCalls(role)})
+		sources = append(sources, source{title: "system calls " + roleName(role) + "/request", metric: allCalls(role)})
 	}
 	for _, role := range pathRoles {
-		sources = append(sources, source{"sleeps " + roleName(role) + "/request", results.SwitchesPerRequest(role)})
+		sources = append(sources, source{title: "sleeps " + roleName(role) + "/request", metric: results.SwitchesPerRequest(role)})
 	}
-	for _, role := range []string{results.RoleProxies, results.RoleAgent, results.RoleControl} {
-		sources = append(sources, source{"memory " + roleName(role) + ", MiB (PSS)", results.PSS(role)})
+	for _, role := range []string{results.RoleProxies, results.RoleWaypoint, results.RoleAgent, results.RoleControl} {
+		sources = append(sources, source{title: "memory " + roleName(role) + ", MiB (PSS)", metric: results.PSS(role)})
 	}
 	for _, s := range sources {
 		t.columns = append(t.columns, numeric(s.title))
@@ -198,12 +205,12 @@ func costTable(ds []digest) table {
 		for _, from := range sources {
 			cell := s.text(from.metric)
 			any = any || cell != none
-			if share, ok := s.split[results.RoleProxies]; ok && strings.HasPrefix(from.title, "proxies in ") {
+			if share, ok := s.split[from.divided]; ok && from.divided != "" {
 				low, high := share.Low, share.High
-				if from.metric == results.CPUPerRequest(results.RoleProxies, "system") {
+				if !from.user {
 					low, high = 1-high, 1-low
 				}
-				total := s.medians[cpuTotal(results.RoleProxies)]
+				total := s.medians[cpuTotal(from.divided)]
 				cell += fmt.Sprintf(" (%s to %s)", number(low*total), number(high*total))
 				split = true
 			}
@@ -324,7 +331,9 @@ func furtherTable(ds []digest) table {
 		}
 	}
 	// Of the roles outside the path no split and no sleeps: they are not on it.
-	shown[results.CPUPerRequest(results.RoleProxies, "user")], shown[results.CPUPerRequest(results.RoleProxies, "system")] = true, true
+	for _, role := range dividedRoles {
+		shown[results.CPUPerRequest(role, "user")], shown[results.CPUPerRequest(role, "system")] = true, true
+	}
 	t := table{caption: "Everything else that was measured", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side"), text("metric"), numeric("median")}}
 	eachSide(ds, func(d *digest, s *side, setting string) {
 		lead := clean(s.label)

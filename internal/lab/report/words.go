@@ -17,6 +17,7 @@ var roleNames = map[string]string{
 	results.RoleGenerator: "generator",
 	results.RoleApp:       "application",
 	results.RoleProxies:   "proxies",
+	results.RoleWaypoint:  "the waypoint alone",
 	results.RoleAgent:     "node agent",
 	results.RoleControl:   "control plane",
 	results.RoleAll:       "whole path",

@@ -225,8 +225,10 @@ const (
 	RoleGenerator = "generator"
 	RoleApp       = "app"
 	RoleProxies   = "proxies" // every proxy on the path together
-	RoleAgent     = "agent"
-	RoleControl   = "control"
+	// RoleWaypoint is the waypoint alone, which is one of the proxies on its plane's path and is counted in RoleProxies as well.
+	RoleWaypoint = "waypoint"
+	RoleAgent    = "agent"
+	RoleControl  = "control"
 	// RoleAll is generator, app and proxies together: all that a request costs on its path, to be compared with no mesh. It
 	// is no further role beside them.
 	RoleAll = "all"

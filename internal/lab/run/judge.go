@@ -12,16 +12,17 @@ import (
 	"lateen.dev/lateen/internal/lab/stats"
 )
 
-// judge computes the verdicts of a scenario's cells: of every plane against the first one, of lateen against each peer, and of
-// every second self against its first.
+// judge computes the verdicts of a scenario's cells: of every plane against the first one, of lateen against each peer, of a waypoint
+// against lateen without one, and of every second self against its first.
 func (s *session) judge(sc *scenario.Scenario, out *results.Outcome) {
+	planes := s.options.planes(sc)
 	for i := range out.Cells {
 		c := &out.Cells[i]
 		if c.Untimed {
 			continue
 		}
 		c.Verdicts = nil
-		for _, pair := range comparisons(s.options.Planes, witnesses(s.options.Planes, sc), sc.Variants, c.Blocks) {
+		for _, pair := range comparisons(planes, witnesses(planes, sc), sc.Variants, c.Blocks) {
 			metrics := slices.DeleteFunc(slices.Clone(sc.Metrics), func(m string) bool {
 				return !measured(c.Blocks, pair.baseline, m) && !broke(c.Blocks, pair.baseline)
 			})
@@ -86,11 +87,14 @@ func comparisons(specs []dataplanes.Spec, twice []string, variants []scenario.Va
 					other.planes = append(other.planes, name)
 				}
 			}
+			if spec.Name == results.KindLateen && spec.Name != first {
+				other.planes = append(other.planes, waypoints(specs, there, first)...)
+			}
 			if len(other.planes) > 0 {
 				peers = append(peers, other)
 			}
 		}
-		if spec.Kind == results.KindNone || spec.Kind == results.KindLateen || spec.Kind == results.KindUnderTest || spec.Name == first {
+		if spec.Kind == results.KindNone || spec.Kind == results.KindLateen || spec.Kind == results.KindWaypoint || spec.Kind == results.KindUnderTest || spec.Name == first {
 			continue
 		}
 		if slices.Contains(there, results.KindLateen) {
@@ -105,6 +109,16 @@ func comparisons(specs []dataplanes.Spec, twice []string, variants []scenario.Va
 		list = append(list, all)
 	}
 	return append(list, peers...)
+}
+
+// waypoints are the planes with a waypoint that were measured, without the one that all are compared with.
+func waypoints(specs []dataplanes.Spec, there []string, first string) (names []string) {
+	for _, s := range specs {
+		if s.Kind == results.KindWaypoint && s.Name != first && slices.Contains(there, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // measured says whether any block of a plane has a metric.

@@ -206,6 +206,11 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 		}
 		return b, silent
 	}
+	if failed := r.failures(); s.onlyOK && silent == nil && failed != "" {
+		b.Failed = append(b.Failed, fmt.Sprintf("not every request was answered with 200: %s", failed))
+		b.Metrics, b.Histogram, b.Split = map[string]float64{}, "", nil
+		return b, nil
+	}
 	if counts && silent == nil {
 		now, _, err := on.Carried(ctx)
 		if err != nil {
@@ -293,17 +298,20 @@ func (s *session) charge(b *results.Block, before, after sample, estates map[int
 		if p.Role == dataplanes.RoleEngine {
 			continue
 		}
-		if _, seen := whole[p.Role]; !seen {
-			whole[p.Role] = true
-		}
 		was, had := before.used[p.PID]
 		is, has := after.used[p.PID]
-		if _, others := estates[p.PID]; !had || !has || others {
-			whole[p.Role] = false // what it used is not known
-			continue
+		_, others := estates[p.PID]
+		for _, role := range rolesOf(p) {
+			if _, seen := whole[role]; !seen {
+				whole[role] = true
+			}
+			if !had || !has || others {
+				whole[role] = false // what it used is not known
+				continue
+			}
+			used[role] = used[role].Add(is.Sub(was))
+			roots[role] = append(roots[role], p.PID)
 		}
-		used[p.Role] = used[p.Role].Add(is.Sub(was))
-		roots[p.Role] = append(roots[p.Role], p.PID)
 	}
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / requests }
 	all, both := 0.0, [2]float64{}
@@ -353,6 +361,14 @@ func (s *session) charge(b *results.Block, before, after sample, estates map[int
 		b.Metrics[results.PSS(role)] = float64(sum) / (1 << 20)
 	}
 	return nil
+}
+
+// rolesOf are the roles that a process is charged to: its own, and the one that tells it apart within that.
+func rolesOf(p dataplanes.Process) []string {
+	if p.Part == "" {
+		return []string{p.Role}
+	}
+	return []string{p.Role, p.Part}
 }
 
 // ahead is how long a disturbing load runs before the measured one, and how much longer than it.

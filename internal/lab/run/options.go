@@ -53,6 +53,14 @@ func (o Options) Validate() error {
 		return errors.New("--latency: the network behind a URL is not the lab's: use it with planes")
 	}
 	for _, s := range o.Scenarios {
+		for _, kind := range s.Planes {
+			if slices.ContainsFunc(o.Planes, func(p dataplanes.Spec) bool { return p.Name == kind && p.Kind != kind }) && !given {
+				return fmt.Errorf("plane %s: scenario %s brings a plane of this name: use another one", kind, s.Name)
+			}
+		}
+		if i := slices.IndexFunc(s.Cells, func(c scenario.Cell) bool { return c.Policies > 0 }); i >= 0 && slices.ContainsFunc(o.planes(s), func(p dataplanes.Spec) bool { return p.Kind == results.KindWaypoint }) {
+			return fmt.Errorf("scenario %s cannot be run behind a waypoint: the policies of cell %s admit the client alone, and the server's pods see the waypoint", s.Name, s.Cells[i].Name)
+		}
 		if why := s.Changes(); why != "" && given {
 			return fmt.Errorf("scenario %s cannot be run against a URL: %s", s.Name, why)
 		}

@@ -239,11 +239,26 @@ func witnesses(planes []dataplanes.Spec, sc *scenario.Scenario) []string {
 // variant is the name of a plane with other settings.
 func variant(name string, v scenario.Variant) string { return name + "-" + v.Name }
 
-// specs are the planes of a scenario: those of the run, behind each witness its second self, and behind lateen its variants.
+// planes are those of the run, and behind them those that the scenario brings along. URLs that were given stand alone.
+func (o Options) planes(sc *scenario.Scenario) []dataplanes.Spec {
+	if o.given() {
+		return o.Planes
+	}
+	list := slices.Clone(o.Planes)
+	for _, kind := range sc.Planes {
+		if !slices.ContainsFunc(list, func(p dataplanes.Spec) bool { return p.Kind == kind }) {
+			list = append(list, dataplanes.Spec{Name: kind, Kind: kind})
+		}
+	}
+	return list
+}
+
+// specs are the planes of a scenario: those of the run and its own, behind each witness its second self, and behind lateen its variants.
 func (o Options) specs(sc *scenario.Scenario) []dataplanes.Spec {
-	twice := witnesses(o.Planes, sc)
+	planes := o.planes(sc)
+	twice := witnesses(planes, sc)
 	var specs []dataplanes.Spec
-	for _, p := range o.Planes {
+	for _, p := range planes {
 		specs = append(specs, p)
 		if slices.Contains(twice, p.Name) {
 			again := p

@@ -25,6 +25,7 @@ type session struct {
 	self            int
 	seconds, warmup float64                         // of the scenario under way
 	workers         int                             // likewise; 0 if nobody asks
+	onlyOK          bool                            // likewise: a failed request voids its block
 	uncounted       []string                        // what planes said when asked for their workers
 	running         []running                       // its planes
 	known           map[string][]dataplanes.Process // that are to live on, by plane
@@ -85,7 +86,7 @@ func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
 	if s.options.Latency > 0 {
 		out.NotValid = append(out.NotValid, fmt.Sprintf("%s were added to every round trip between nodes by a program on this machine, which takes CPU time for each packet (in no role's account)", s.options.Latency))
 	}
-	s.blocks, s.workers, s.uncounted = 0, sc.Workers, nil
+	s.blocks, s.workers, s.onlyOK, s.uncounted = 0, sc.Workers, sc.OnlyOK, nil
 	s.seconds, s.warmup = s.options.measures(sc)
 	_, cells, _ := s.options.equipped(sc, s.LookPath)
 	s.plan.begin(s.options.steps(sc, cells, len(s.options.specs(sc)), s.options.traces(sc, s.LookPath)), s.after(sc), s.Now())

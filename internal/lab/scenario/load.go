@@ -17,6 +17,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/isotope"
 	"lateen.dev/lateen/internal/lab/published"
+	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/spelling"
 )
 
@@ -192,6 +193,11 @@ func (s *Scenario) check() error {
 		_, noGraph := fs.Stat(topologies, "topologies/"+part+".yaml")
 		if noWorld != nil && noGraph != nil && part != bookinfo {
 			return fmt.Errorf("world: there is no part %q", part)
+		}
+	}
+	for _, kind := range s.Planes {
+		if kind != results.KindWaypoint {
+			return fmt.Errorf("planes: %q: only %s may be named, since other planes are the run's to choose", kind, results.KindWaypoint)
 		}
 	}
 	if err := s.checkVariants(); err != nil {

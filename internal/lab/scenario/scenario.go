@@ -41,6 +41,10 @@ type Scenario struct {
 	Workers int `json:"workers,omitempty"`
 	// Variants are further planes of lateen's, with other settings, each compared with lateen as it is.
 	Variants []Variant `json:"variants,omitempty"`
+	// Planes are further planes that take part beside those of the run, of the kinds that need no executable of their own: waypoint.
+	Planes []string `json:"planes,omitempty"`
+	// OnlyOK says that every request is to be answered with 200. One that is not voids its block, whose numbers would be of other work.
+	OnlyOK bool `json:"onlyOK,omitempty"`
 	// Control makes it an experiment on the control plane alone, of this size: there is no world, no load and no other plane then, and
 	// Seconds is how long changes are made at each rate.
 	Control *cpscale.Size `json:"control,omitempty"`

@@ -37,7 +37,7 @@ func TestEveryScenarioCanBeReadAndItsWorldIsThere(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"aa-null", "details-nagle", "details-close", "syscalls", "bookinfo-page", "bookinfo-sat", "replicas",
-		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius", "telemetry-cost", "conn-balance", "node-proxy", "graph-13", "graph-111", "cp-scale"} {
+		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius", "telemetry-cost", "conn-balance", "node-proxy", "waypoint", "graph-13", "graph-111", "cp-scale"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no scenario %s", want)
 		}
@@ -95,6 +95,7 @@ func TestScenariosThatCannotBeCarriedOutAreRefused(t *testing.T) {
 		{"name: a,", "name: a, kill: {role: proxies, after: 9},", "kill"},
 		{"name: a,", "name: a, scale: {echo: -1},", "scale: echo"},
 		{"does: d", "does: d\nanswers: [nobody]", `"nobody"`},
+		{"does: d", "does: d\nplanes: [lateen]", `planes: "lateen": only waypoint`},
 		{"does: d", `does: d
 variants: [{name: "2", proxyEnv: [A=b]}]`, "second self"},
 		{"does: d", `does: d

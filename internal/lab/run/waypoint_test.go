@@ -1,0 +1,143 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+func TestAScenarioBringsItsWaypointWhichIsComparedWithLateen(t *testing.T) {
+	_, stage, o := newWorld(t, smallScenario+"planes: [waypoint]\nwitnesses: [lateen]\n")
+	doc, err := Run(context.Background(), stage, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var judged []string
+	for _, v := range doc.Scenarios[0].Cells[0].Verdicts {
+		judged = append(judged, fmt.Sprintf("%s/%s", v.Plane, v.Baseline))
+	}
+	slices.Sort(judged)
+	if want := []string{"lateen-2/lateen", "lateen/none", "waypoint/lateen", "waypoint/none"}; !slices.Equal(judged, want) {
+		t.Errorf("compared %v, want %v", judged, want)
+	}
+}
+
+func TestAWaypointIsNotComparedTwice(t *testing.T) {
+	blocks := []results.Block{{Plane: "lateen"}, {Plane: "waypoint"}}
+	specs := []dataplanes.Spec{{Name: "lateen", Kind: results.KindLateen}, {Name: "waypoint", Kind: results.KindWaypoint}}
+	list := comparisons(specs, []string{"lateen"}, nil, blocks)
+	if len(list) != 1 || list[0].baseline != "lateen" || !slices.Equal(list[0].planes, []string{"waypoint"}) {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestPlanesThatAScenarioBringsAreThereOnce(t *testing.T) {
+	_, _, o := newWorld(t, smallScenario+"planes: [waypoint]\n")
+	sc := o.Scenarios[0]
+	o.Planes = append(o.Planes, dataplanes.Spec{Name: "ways", Kind: results.KindWaypoint})
+	if got := o.planes(sc); len(got) != 3 {
+		t.Errorf("a waypoint that the run names: %+v", got)
+	}
+	o.Planes = []dataplanes.Spec{{Name: "a", Kind: results.KindUnderTest}}
+	if got := o.planes(sc); len(got) != 1 || o.Validate() != nil {
+		t.Errorf("beside a URL: %+v, %v", got, o.Validate())
+	}
+	o.Planes = []dataplanes.Spec{{Name: "waypoint", Kind: results.KindLateen}}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "plane waypoint: scenario small brings a plane of this name") {
+		t.Errorf("another plane of the name: %v", err)
+	}
+}
+
+// The pods would refuse the waypoint, and every block would fail.
+func TestPoliciesForTheClientAloneAreRefusedBehindAWaypoint(t *testing.T) {
+	_, _, o := newWorld(t, oneCell(", policies: 1"))
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	o.Planes = append(o.Planes, dataplanes.Spec{Name: "waypoint", Kind: results.KindWaypoint})
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "scenario small cannot be run behind a waypoint: the policies of cell a") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Answers of another status are other work: their cost and time are no numbers of the plane.
+func TestAFailedRequestVoidsItsBlock(t *testing.T) {
+	one := strings.NewReplacer(`"ok":5000,"failed":0`, `"ok":4999,"failed":1`, `"errors":{}`, `"errors":{"status_403":1}`, `"warmup_errors":{}`, `"warmup_errors":{"status_503":2}`).Replace(answered(1))
+	for _, strict := range []bool{true, false} {
+		w, stage, o := newWorld(t, oneCell("")+fmt.Sprintf("onlyOK: %v\n", strict))
+		w.answer = func(plane string, _ int) (string, error) {
+			if plane == "lateen" {
+				return one, nil
+			}
+			return answered(1), nil
+		}
+		doc, err := Run(context.Background(), stage, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := doc.Scenarios[0]
+		for _, b := range s.Cells[0].Blocks {
+			if void := len(b.Metrics) == 0 && b.Histogram == "" && len(b.Failed) == 1; void != (strict && b.Plane == "lateen") {
+				t.Errorf("strict %v, %s: failed %q, metrics %v", strict, b.Plane, b.Failed, b.Metrics)
+			}
+		}
+		if said := strings.Contains(strings.Join(s.Failures, ""), "not every request was answered with 200: 1 status_403, 2 status_503"); said != strict {
+			t.Errorf("strict %v: failures %q", strict, s.Failures)
+		}
+	}
+}
+
+// sleeping starts a process that does nothing, and returns its pid.
+func sleeping(t *testing.T) int {
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	return child.Process.Pid
+}
+
+func TestAWaypointIsChargedToTheProxiesAndByItself(t *testing.T) {
+	s := &session{Stage: Stage{Account: procstat.Host()}, doc: &results.Results{}}
+	node, way := sleeping(t), sleeping(t)
+	processes := []dataplanes.Process{{Role: results.RoleProxies, PID: node}, {Role: results.RoleProxies, Part: results.RoleWaypoint, PID: way}}
+	ms := time.Millisecond
+	before := sample{used: map[int]procstat.Usage{node: {}, way: {}}}
+	after := sample{used: map[int]procstat.Usage{node: {CPU: 2 * ms, User: 1 * ms, System: 1 * ms}, way: {CPU: 3 * ms, User: 1 * ms, System: 2 * ms}}}
+	var r report
+	r.Counts.OK = 10
+	b := results.Block{Metrics: map[string]float64{}}
+	if err := s.charge(&b, before, after, nil, processes, r); err != nil {
+		t.Fatal(err)
+	}
+	for role, want := range map[string]float64{results.RoleProxies: 500, results.RoleWaypoint: 300, results.RoleAll: 500} {
+		if got := b.Metrics[results.CPUPerRequest(role, "total")]; got != want {
+			t.Errorf("%s: got %v µs, want %v", role, got, want)
+		}
+	}
+	if b.Split[results.RoleWaypoint] != [2]float64{0.001, 0.002} || b.Split[results.RoleAll] != [2]float64{0.002, 0.003} {
+		t.Errorf("split %v", b.Split)
+	}
+	if own, all := b.Metrics[results.PSS(results.RoleWaypoint)], b.Metrics[results.PSS(results.RoleProxies)]; own <= 0 || own >= all {
+		t.Errorf("memory: %v MiB of %v", own, all)
+	}
+	// Nothing is said of a waypoint that has ended, nor of the proxies that it was one of.
+	delete(after.used, way)
+	b.Metrics = map[string]float64{}
+	if err := s.charge(&b, before, after, nil, processes, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []string{results.RoleProxies, results.RoleWaypoint, results.RoleAll} {
+		if got, ok := b.Metrics[results.CPUPerRequest(role, "total")]; ok {
+			t.Errorf("%s: got %v µs", role, got)
+		}
+	}
+}
