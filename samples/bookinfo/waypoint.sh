@@ -75,13 +75,16 @@ sed "s|/ns/default/|/ns/$namespace/|" "$here/waypoint/policy.yaml" >"$work/polic
 quietly run apply -f "$work/policy.yaml"
 
 # ask CLIENT METHOD SERVICE PATH: the status that a pod of Bookinfo gets. The page has Python, ratings have Node.js, and no pod needs curl.
+# Answers are read to their end: the log tells of a client that leaves before.
 ask() {
   case $1 in
   productpage) run exec deploy/productpage-v1 -- python3 -c '
 import http.client, sys
 c = http.client.HTTPConnection(sys.argv[2], 9080, timeout=10)
 c.request(sys.argv[1], sys.argv[3])
-print(c.getresponse().status)' "$2" "$3" "$4" ;;
+answer = c.getresponse()
+answer.read()
+print(answer.status)' "$2" "$3" "$4" ;;
   ratings) run exec deploy/ratings-v1 -- node -e '
 const [method, host, path] = process.argv.slice(1)
 require("http").request({method, host, path, port: 9080, agent: false}, r => { console.log(r.statusCode); r.resume() }).end()' "$2" "$3" "$4" ;;

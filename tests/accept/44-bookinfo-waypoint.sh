@@ -15,8 +15,8 @@ sample >"$WORK/out" 2>"$WORK/err"
 equal "the sample succeeds" 0 $?
 [ "$failed" = 0 ] || cat "$WORK/out" "$WORK/err" | sed 's/^/    /'
 shows() { check "it shows: $1" grep -qE -- "$1" "$WORK/out"; }
-shows '^  productpage  GET     reviews/reviews/0 +200'
-shows '^  productpage  GET     details/details/0 +200'
+shows '^  productpage  GET     reviews/reviews/0 +200 *$'
+shows '^  productpage  GET     details/details/0 +200 *$'
 for service in reviews details; do
   shows "^  productpage  DELETE  $service/$service/0 +403  policy=default/nobody-deletes error=\"explicitly denied by: default/nobody-deletes\"\$"
   shows "^  ratings      GET     $service/$service/0 +403  policy=default/only-productpage error=\"explicitly denied by: default/only-productpage\"\$"
