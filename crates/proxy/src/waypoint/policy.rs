@@ -121,6 +121,12 @@ fn decide(
 /// Decides about the tunnel of a CONNECT that is admitted. Nobody reads the requests in it, so a rule that refuses some of them
 /// refuses the tunnel. ALLOW policies have decided about the CONNECT itself.
 fn decide_tunnel(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
+    if rules.refuses_tokens {
+        return Verdict::Denied {
+            policy: None,
+            reason: "requests are searched for tokens, and those in the tunnel of a CONNECT cannot be".to_owned(),
+        };
+    }
     let bits = rules.streams.peer(peer);
     match rules.streams.decide(&bits, &NoRequest(peer.source_ip)) {
         RequestDecision::Deny {

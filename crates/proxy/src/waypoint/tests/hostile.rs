@@ -173,6 +173,12 @@ fn a_connect_does_not_get_around_rules_about_requests() {
             talk(&mut stream, request, expected).await;
             assert_eq!(asked.get(), usize::from(is_admitted), "{action:?} {rule:?}");
         }
+        let mut world = World::start().await;
+        world.put_token_rule("tokens");
+        world.configure().await;
+        let mut stream = world.stream().await;
+        let request = "CONNECT server:80 HTTP/1.1\r\nhost: server:80\r\n\r\n";
+        talk(&mut stream, request, "HTTP/1.1 403 ").await;
     });
 }
 
