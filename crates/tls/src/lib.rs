@@ -7,10 +7,13 @@
 //! | the control plane | `control` | roots and DNS name |
 //! | clients of a gateway | `listener` | nothing: clients have no certificate |
 //! | servers outside of the mesh | `upstream` | roots, and names of the certificate |
+//!
+//! `client_hello` reads the server name of a client that is relayed; nobody is verified there.
 #![forbid(unsafe_code)]
 
 mod alpn;
 mod certificates;
+mod client_hello;
 mod control;
 mod credentials;
 mod error;
@@ -29,6 +32,7 @@ mod verify;
 
 pub use alpn::Alpn;
 pub use certificates::{CertificateStore, Certificates, ServerCertificate, ServerCertificateError};
+pub use client_hello::{Hello, LONGEST_HELLO, read_hello};
 pub use control::{Called, ControlConnector, ControlError, ControlStream, Roots};
 pub use credentials::{CertificateInfo, Credentials, CredentialsError};
 pub use error::TlsError;
