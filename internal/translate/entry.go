@@ -80,7 +80,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 	for _, shared := range in.Shared {
 		shared.tell(se.Namespace, v)
 	}
-	declared, err := declaredAt(se)
+	extensions, err := entryExtensions(se)
 	if err != nil {
 		return nil, []model.Condition{rejected("UnsupportedValue", err.Error())}
 	}
@@ -98,7 +98,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 		v.note("UnsupportedValue", "ports whose protocol is not TCP bypass the mesh")
 	}
 	if se.Spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS && b.waypoint == nil {
-		v.note("WaypointRequired", "resolution DYNAMIC_DNS needs a waypoint that resolves what clients ask for; without one the entry cannot be reached")
+		v.note("WaypointRequired", "resolution DYNAMIC_DNS needs a waypoint, which resolves the host that each client names; without one the entry cannot be reached")
 	}
 	var out []*workload.Service
 	wanting, pending := AutoHosts(se), 0
@@ -112,7 +112,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 			Addresses: addresses, Ports: ports, SubjectAltNames: se.Spec.SubjectAltNames,
 			Waypoint: b.address(), WeightedWaypoints: b.weighted, IngressUseWaypoint: b.ingress,
 			LoadBalancing: lb, Visibility: visibility, Canonical: in.Canonical[host],
-			Extensions: declared,
+			Extensions: extensions,
 		}
 		if why := in.OfOthers[host]; why != "" && visibility == workload.Service_PUBLIC {
 			s.Visibility = workload.Service_NAMESPACE

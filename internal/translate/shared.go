@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	networkingapi "istio.io/api/networking/v1alpha3"
 	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -15,6 +17,23 @@ import (
 // Clients whose namespace has no entry for an address use the oldest one, and proxies have no other way to tell the ages. A service
 // without the extension comes from a Service and has precedence over entries. A proxy that does not know the extension ignores it.
 const CreatedExtension = "lateen.entry-created"
+
+// RoundRobinExtension is the name of the extension of a service whose ServiceEntry has resolution DNS_ROUND_ROBIN (google.protobuf.Empty).
+// A waypoint then has the first address of the hostname take all new connections. Without the extension it uses all addresses at once.
+const RoundRobinExtension = "lateen.dns-round-robin"
+
+// entryExtensions are what proxies are told of a ServiceEntry beside its service.
+func entryExtensions(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {
+	extensions, err := declaredAt(se)
+	if err != nil || se.Spec.Resolution != networkingapi.ServiceEntry_DNS_ROUND_ROBIN {
+		return extensions, err
+	}
+	config, err := anypb.New(&emptypb.Empty{})
+	if err != nil {
+		return nil, fmt.Errorf("its resolution cannot be sent: %w", err)
+	}
+	return append(extensions, &workload.Extension{Name: RoundRobinExtension, Config: config}), nil
+}
 
 // declaredAt encodes the creation time of a ServiceEntry as CreatedExtension.
 func declaredAt(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {

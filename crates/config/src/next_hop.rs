@@ -7,6 +7,7 @@ mod gateway;
 mod hop;
 mod inbound;
 mod outbound;
+mod outside;
 mod place;
 mod refusal;
 
@@ -14,4 +15,5 @@ pub use authority::Authority;
 pub use hop::{Choice, Inner, NextHop, Resolve, Tunnel, Via};
 pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
 pub use outbound::{outbound, outbound_to, outbound_to_workload};
+pub use outside::is_wildcard;
 pub use refusal::Refusal;

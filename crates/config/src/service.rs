@@ -60,6 +60,10 @@ pub struct Service {
     /// [`is_kubernetes_service`].
     #[serde(skip)]
     pub is_kubernetes: bool,
+    /// The addresses of its hostname are used one at a time: the first one takes all new connections. It comes of a
+    /// ServiceEntry with resolution DNS_ROUND_ROBIN.
+    #[serde(skip)]
+    pub is_round_robin: bool,
     /// Which clients may use it.
     pub visibility: Visibility,
     /// Ingress gateways, too, are to pass its waypoint. A node proxy's traffic passes it anyway.
@@ -135,6 +139,7 @@ impl Service {
         let key = ServiceKey::new(wire.namespace, wire.hostname);
         Ok(Self {
             is_kubernetes,
+            is_round_robin: wire.extensions.iter().any(|one| one.name == ROUND_ROBIN),
             name: wire.name.into(),
             namespace: key.namespace.clone(),
             hostname: key.name.clone(),
@@ -206,6 +211,19 @@ impl Service {
         chosen || self.is_kubernetes
     }
 
+    /// Whether it lists an address on a network, by itself or by a range.
+    pub fn lists(&self, network: &str, address: IpAddr) -> bool {
+        let in_range =
+            |range: &NetworkRange| *range.network == *network && range.cidr.contains(&address);
+        self.lists_exactly(network, address) || self.ranges.iter().any(in_range)
+    }
+
+    /// Whether it lists this very address on a network.
+    pub fn lists_exactly(&self, network: &str, address: IpAddr) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.any(|at| *at.network == *network && at.address == address)
+    }
+
     /// Whether it leaves the client's destination alone.
     pub fn is_passthrough(&self) -> bool {
         self.load_balancing
@@ -253,6 +271,9 @@ fn is_kubernetes_service(wire: &proto::Service) -> bool {
 
 /// What the control plane calls a ServiceEntry's time of creation; it is a `google.protobuf.Timestamp`.
 const ENTRY_CREATED: &str = "lateen.entry-created";
+
+/// The extension of a service whose ServiceEntry has resolution DNS_ROUND_ROBIN; it has no content.
+const ROUND_ROBIN: &str = "lateen.dns-round-robin";
 
 fn entry_created(extensions: &[proto::Extension]) -> Result<Option<(i64, i32)>, Rejection> {
     let Some(found) = extensions.iter().find(|one| one.name == ENTRY_CREATED) else {

@@ -8,6 +8,7 @@ use lateen_types::ports;
 use super::choose::{Asker, Picked, Purpose, choose};
 use super::gateway::{through_gateway, through_waypoint};
 use super::hop::{Choice, Draft, Kind, NextHop, Resolve};
+use super::outside::original;
 use super::place::{Placed, address_for};
 use super::refusal::{Refusal, unknown};
 use crate::Snapshot;
@@ -55,7 +56,8 @@ pub fn outbound(
 /// passed by: the caller is one of them, or was one when the request came. `destination` is the address
 /// that was asked for, or an unspecified one; its port is the service's. Everything else is as in [`outbound`].
 ///
-/// A waypoint judges a request by the policies of the service that it has selected, so it must not reach another one.
+/// A waypoint judges a request by the policies of the service that it has selected, so it must not reach another one. Where the
+/// service goes on to the client's own destination, that must be among its addresses.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -74,6 +76,9 @@ pub fn outbound_to(
         random,
         passed: Vec::new(),
     };
+    if service.is_passthrough() {
+        original(source, service, destination.ip())?;
+    }
     let placed = to_endpoint(&mut asker, service, destination)?;
     follow(&mut asker, placed)
 }

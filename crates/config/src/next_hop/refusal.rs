@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use lateen_types::Strng;
+
 use crate::{ServiceKey, Want};
 
 /// Why a connection cannot go where it wants; never a reason to send it another way.
@@ -141,12 +143,81 @@ pub enum Refusal {
         /// How many were passed.
         steps: usize,
     },
+    /// The service goes where the client wanted, which is none of its addresses.
+    #[error(
+        "service {service} has resolution NONE and does not list {address}; add the address to its ServiceEntry, or ask for one \
+         that it lists"
+    )]
+    NotListed {
+        /// The service.
+        service: ServiceKey,
+        /// The address that the client dialled.
+        address: IpAddr,
+    },
+    /// The service goes where the client wanted, which is no place outside of the proxy's own pod.
+    #[error("service {service} leads to {address}, which is {what}; nothing is sent there")]
+    Reserved {
+        /// The service.
+        service: ServiceKey,
+        /// The address that the client dialled.
+        address: IpAddr,
+        /// The kind of the address.
+        what: &'static str,
+    },
+    /// The client names a host that the wildcard does not stand for.
+    #[error("{wildcard} does not cover the host {host}; ask the service of that host")]
+    NotCovered {
+        /// The endpoint's hostname.
+        wildcard: Strng,
+        /// The host that the client names.
+        host: String,
+    },
+    /// The client names a host of another service, whose policies are others.
+    #[error("host {host} belongs to service {service}; connect to an address of that service")]
+    HostOfAnother {
+        /// The host that the client names.
+        host: String,
+        /// The service that declares it, or a closer wildcard.
+        service: ServiceKey,
+    },
+    /// The client names a host whose address is no place outside of the proxy's own pod.
+    #[error("host {host} resolves to {address}, which is {what}; nothing is sent there")]
+    ReservedHost {
+        /// The host that the client names.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+        /// The kind of the address.
+        what: &'static str,
+    },
+    /// The client names a host whose address is a workload's or a service's of the mesh.
+    #[error(
+        "host {host} resolves to {address}, which is {owner} of the mesh; ask for that directly, so that its policies are obeyed"
+    )]
+    HostInMesh {
+        /// The host that the client names.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+        /// The workload or service.
+        owner: String,
+    },
     /// The connection would come back to the proxy itself.
     #[error("{target} is the proxy's own port; connect to the application's port")]
     LoopGuard {
         /// The destination.
         target: SocketAddr,
     },
+}
+
+impl Refusal {
+    /// Whether the client names a host that the service does not stand for.
+    pub fn is_about_host(&self) -> bool {
+        matches!(
+            self,
+            Refusal::NotCovered { .. } | Refusal::HostOfAnother { .. }
+        )
+    }
 }
 
 fn list(ports: &[u16]) -> String {

@@ -7,6 +7,7 @@ mod invariants;
 mod kinds;
 mod l7;
 mod next_hop;
+mod outside;
 mod policy;
 mod rejection;
 mod store;
