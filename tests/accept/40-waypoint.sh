@@ -97,6 +97,71 @@ check "is told so" eventually 15 bare
 check "it goes" lateen delete gateway bare
 equal "nobody else noticed" 200 "$(call http://echo:8080/)"
 
+# ServiceEntries whose endpoints the configuration has no address of. The servers are outside of the mesh: a pod, and an address that is nobody's.
+check "a server outside of the mesh" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Namespace
+metadata: {name: outside}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: ext, namespace: outside}
+spec: {clusterIP: None, selector: {app: ext}, ports: [{name: http, port: 8080}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: ext, namespace: outside}
+spec:
+  selector: {matchLabels: {app: ext}}
+  template:
+    metadata: {labels: {app: ext}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:8080"], readinessProbe: {httpGet: {path: /health, port: 8080}, periodSeconds: 1}}]
+Y
+check "runs" lateen wait -n outside deployment/ext
+far_ip=198.51.100.9
+check "an address beyond the pods" in_node n2 ip address add $far_ip/32 dev lo
+check "has a route" in_node n1 ip route add $far_ip via 10.243.0.12
+in_node n2 "$ROOT/bin/lateen-load" serve --listen $far_ip:8080 >"$WORK/far.log" 2>&1 &
+FAR=$!
+entry() { lateen apply -f - <<Y
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: $1, labels: {istio.io/use-waypoint: way}}
+spec: {hosts: ["$2"], ports: [{number: 8080, name: http, protocol: HTTP}], $3}
+Y
+}
+check "an entry for all hosts of a domain" entry wild '*.outside.svc.cluster.local' 'resolution: DYNAMIC_DNS'
+check "one for a host whose addresses are taken one at a time" entry rr rr.example 'resolution: DNS_ROUND_ROBIN, endpoints: [{address: ext.outside.svc.cluster.local}]'
+check "one that goes where its clients want" entry none none.example 'resolution: NONE, addresses: [198.51.100.0/24]'
+check "one whose endpoint is a pod of the mesh" entry pod pod.example "resolution: STATIC, endpoints: [{address: $echo_ip}]"
+for e in wild rr none pod; do check "$e is bound" eventually 20 told serviceentry $e 'WaypointBound True'; done
+wild_ip=$(lateen get serviceentry wild -o json | grep -o -m1 '240\.240\.[0-9]*\.[0-9]*' | head -1)
+wild() { call --connect-to "::$wild_ip:8080" "http://$1:8080/"; }
+wild_answers() { [ "$(wild "$2")" = "$1" ]; }
+check "a host of the domain is resolved by the waypoint" eventually 10 wild_answers 200 ext.outside.svc.cluster.local
+equal "one that nobody knows is not reached" 503 "$(wild nobody.outside.svc.cluster.local)"
+equal "one of another domain is not found" 404 "$(wild echo.default.svc.cluster.local)"
+said() { lateen logs deployment/way | found "$1"; }
+check "the log says why" eventually 5 said 'does not cover the host echo.default.svc.cluster.local'
+check "the host with addresses one at a time answers" eventually 10 answers 200 http://rr.example:8080/
+check "a dialled address of the range answers" eventually 10 answers 200 "http://$far_ip:8080/"
+check "by way of the waypoint" eventually 5 said "none.example.*dst.asked=\"\?$far_ip:8080"
+check "plain text is forbidden" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: strict}
+spec: {mtls: {mode: STRICT}}
+Y
+refused_in_plain() { ! uncaptured; }
+check "to all" eventually 15 refused_in_plain
+equal "a service answers through the waypoint" 200 "$(call http://echo:8080/)"
+equal "so does an entry with the address of a pod" 200 "$(call http://pod.example:8080/)"
+check "the rule goes" lateen delete peerauthentication strict
+kill $FAR
+for e in wild rr none pod; do check "entry $e goes" lateen delete serviceentry $e; done
+
 for s in echo second; do check "$s is unbound" lateen label svc $s istio.io/use-waypoint=none --overwrite; done
 check "the waypoint goes" waypoint delete way
 gone() { ! lateen get deployment way; }

@@ -2,6 +2,8 @@
 //! wait for a resolver. `lateen-dns` decides what a name means.
 
 mod cache;
+mod lookups;
+mod own;
 mod resolver;
 mod resolvers;
 mod server;
@@ -10,32 +12,34 @@ mod upstream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lateen_config::Workload;
-use lateen_dns::Family;
 use lateen_netns::DnsSockets;
-use lateen_telemetry::{DnsMetrics, DnsShed, OnDemandDnsLabels, known};
-use lateen_types::WorkloadUid;
+use lateen_telemetry::{DnsMetrics, OnDemandDnsLabels, known};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
+pub use own::OwnNames;
 pub use resolver::{ResolveError, Resolver};
+#[cfg(test)]
+pub use resolvers::Resolvers;
+pub use resolvers::{File, Origin};
 pub use server::Naming;
+pub use upstream::Upstream;
 
 use crate::current::Current;
 use crate::pod::Pod;
 use cache::Cache;
-use resolvers::File;
+use lookups::{Lookup, Lookups, lock, some};
 use server::Common;
-use upstream::{From, Unanswered, Upstream};
+use upstream::From;
 
 /// What the thread needs.
 #[derive(Debug)]
@@ -55,14 +59,6 @@ pub struct Parts {
 enum Message {
     Serve(Arc<Pod>, DnsSockets, oneshot::Receiver<()>),
     Resolve(Lookup),
-}
-
-/// A hostname to be looked up.
-struct Lookup {
-    from: From,
-    pod: WorkloadUid,
-    hostname: String,
-    answer: oneshot::Sender<Result<Vec<IpAddr>, ResolveError>>,
 }
 
 /// The way to the thread; clones share it, and it ends with the last of them.
@@ -126,10 +122,6 @@ impl Dns {
     }
 }
 
-fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
-    cache.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[async_trait]
 impl Resolver for Dns {
     async fn resolve(&self, pod: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
@@ -174,15 +166,6 @@ fn labels(workload: Option<&Arc<Workload>>, hostname: &str) -> OnDemandDnsLabels
     }
 }
 
-fn some(addresses: Vec<IpAddr>, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
-    if addresses.is_empty() {
-        return Err(ResolveError::NoAddress {
-            hostname: hostname.to_owned(),
-        });
-    }
-    Ok(addresses)
-}
-
 async fn run(
     parts: Parts,
     cache: Arc<Mutex<Cache>>,
@@ -191,7 +174,7 @@ async fn run(
     let ipv6 = parts.naming.ipv6;
     let common = Rc::new(Common {
         current: parts.current,
-        upstream: Rc::new(Upstream::new(File::open(&parts.resolvers))),
+        upstream: Rc::new(Upstream::new(File::open(&parts.resolvers, Origin::Pods))),
         metrics: parts.metrics,
         questions: Arc::new(Semaphore::new(server::ALL_QUESTIONS)),
         naming: parts.naming,
@@ -220,129 +203,5 @@ async fn run(
             }
             Message::Resolve(lookup) => lookups.begin(lookup),
         }
-    }
-}
-
-/// Who waits for one hostname.
-type Waiters = Vec<oneshot::Sender<Result<Vec<IpAddr>, ResolveError>>>;
-
-/// Hostnames that are being looked up.
-struct Lookups {
-    upstream: Rc<Upstream>,
-    cache: Arc<Mutex<Cache>>,
-    metrics: DnsMetrics,
-    ipv6: bool,
-    waiting: std::cell::RefCell<HashMap<(WorkloadUid, String), Waiters>>,
-}
-
-impl Lookups {
-    /// Looks a hostname up for the first who wants to know; the others wait with it.
-    fn begin(self: &Rc<Self>, lookup: Lookup) {
-        let Lookup {
-            from,
-            pod,
-            hostname,
-            answer,
-        } = lookup;
-        let key = (pod, hostname);
-        if let Some(waiters) = self.waiting.borrow_mut().get_mut(&key) {
-            waiters.push(answer);
-            return;
-        }
-        self.waiting.borrow_mut().insert(key.clone(), vec![answer]);
-        let lookups = Rc::clone(self);
-        tokio::task::spawn_local(async move {
-            let outcome = lookups.look_up(&from, &key.0, &key.1).await;
-            let waiters = lookups.waiting.borrow_mut().remove(&key);
-            for waiter in waiters.into_iter().flatten() {
-                // Whoever asked may have stopped waiting.
-                let _ = waiter.send(outcome.clone());
-            }
-        });
-    }
-
-    async fn look_up(
-        &self,
-        from: &From,
-        pod: &WorkloadUid,
-        hostname: &str,
-    ) -> Result<Vec<IpAddr>, ResolveError> {
-        let known = lock(&self.cache).fresh(pod, hostname, Instant::now());
-        if let Some(addresses) = known {
-            return some(addresses, hostname);
-        }
-        let four = self.ask(from, pod, hostname, Family::V4);
-        let six = async {
-            match self.ipv6 {
-                true => self.ask(from, pod, hostname, Family::V6).await.map(Some),
-                false => Ok(None),
-            }
-        };
-        let (four, six) = tokio::join!(four, six);
-        let (failed, mut found) = match (four, six) {
-            (Ok(four), Ok(six)) => (None, [Some(four), six]),
-            (Ok(four), Err(error)) => (Some(error), [Some(four), None]),
-            (Err(error), six) => (Some(error), [None, six.ok().flatten()]),
-        };
-        let mut addresses = Vec::new();
-        let mut ttl = u32::MAX;
-        for family in found.iter_mut().flatten() {
-            if !family.addresses.is_empty() {
-                ttl = ttl.min(family.ttl);
-                addresses.append(&mut family.addresses);
-            }
-        }
-        let now = Instant::now();
-        match failed {
-            // That one family has none says nothing about the one that nobody answered for.
-            Some(error) if addresses.is_empty() => {
-                match lock(&self.cache).stale(pod, hostname, now) {
-                    Some(addresses) => {
-                        tracing::warn!(hostname, %error, "no resolver answers: the last addresses are used");
-                        Ok(addresses)
-                    }
-                    None => Err(error),
-                }
-            }
-            _ => {
-                lock(&self.cache).keep(pod, hostname, &addresses, ttl, now);
-                some(addresses, hostname)
-            }
-        }
-    }
-
-    async fn ask(
-        &self,
-        from: &From,
-        pod: &WorkloadUid,
-        hostname: &str,
-        family: Family,
-    ) -> Result<lateen_dns::Found, ResolveError> {
-        let question = lateen_dns::question(hostname, family)
-            .ok_or_else(|| ResolveError::NotAName(hostname.to_owned()))?;
-        let unanswered = |reason: String| ResolveError::Unanswered {
-            hostname: hostname.to_owned(),
-            reason,
-        };
-        let reply =
-            self.upstream
-                .ask(from, &question, true)
-                .await
-                .map_err(|error| match error {
-                    Unanswered::Failed { .. } => unanswered(error.to_string()),
-                    Unanswered::NoResolver => ResolveError::NotAsked {
-                        hostname: hostname.to_owned(),
-                        reason: error.to_string(),
-                    },
-                    Unanswered::Share => {
-                        self.metrics.shed(DnsShed::Descriptors);
-                        ResolveError::NoRoom {
-                            hostname: hostname.to_owned(),
-                            pod: pod.clone(),
-                        }
-                    }
-                })?;
-        lateen_dns::find(&reply, family)
-            .ok_or_else(|| unanswered("the resolver could not find out".to_owned()))
     }
 }

@@ -10,6 +10,7 @@ mod current;
 mod describe;
 mod dns;
 mod dump;
+mod inner_tunnel;
 mod local_tunnels;
 mod node;
 mod notify;

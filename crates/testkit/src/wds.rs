@@ -142,7 +142,8 @@ fn ports_of(port: u16, target: u16) -> Port {
     }
 }
 
-fn bytes_of(ip: IpAddr) -> bytes::Bytes {
+/// An address as resources have it.
+pub fn bytes_of(ip: IpAddr) -> bytes::Bytes {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec().into(),
         IpAddr::V6(ip) => ip.octets().to_vec().into(),

@@ -1,4 +1,4 @@
-//! Resolvers to which questions are forwarded: those of the node proxy itself.
+//! Resolvers to which questions go: those of the proxy itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,15 @@ const ATTEMPTS: u32 = 2;
 /// Between two looks at the file.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// The network namespace that resolvers are asked from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Those of pods. A loopback address is the pod's own there.
+    Pods,
+    /// That of this process.
+    Own,
+}
+
 /// What a `resolv.conf` says about whom to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolvers {
@@ -25,14 +34,14 @@ pub struct Resolvers {
     pub timeout: Duration,
     /// Tries of each server.
     pub attempts: u32,
-    /// Servers that cannot be asked: a loopback address is the pod's own in a pod's namespace, and a scoped one is an
-    /// interface of the node.
+    /// Servers that cannot be asked: a loopback address is the pod's own in a pod's namespace, and a scoped one names an
+    /// interface.
     pub useless: Vec<String>,
 }
 
 impl Resolvers {
     /// Reads the text of a `resolv.conf`, as resolv.conf(5) says; lines that say something else are passed over.
-    pub fn parse(text: &str) -> Self {
+    pub fn parse(text: &str, origin: Origin) -> Self {
         let mut resolvers = Self {
             servers: Vec::new(),
             timeout: TIMEOUT,
@@ -42,7 +51,7 @@ impl Resolvers {
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
-                Some("nameserver") => resolvers.add(words.next().unwrap_or_default()),
+                Some("nameserver") => resolvers.add(words.next().unwrap_or_default(), origin),
                 Some("options") => words.for_each(|word| resolvers.option(word)),
                 _ => {}
             }
@@ -50,9 +59,12 @@ impl Resolvers {
         resolvers
     }
 
-    fn add(&mut self, word: &str) {
+    fn add(&mut self, word: &str, origin: Origin) {
+        let is_useful = |address: IpAddr| {
+            !address.is_unspecified() && (origin == Origin::Own || !address.is_loopback())
+        };
         match word.parse::<IpAddr>() {
-            Ok(address) if !address.is_loopback() && !address.is_unspecified() => {
+            Ok(address) if is_useful(address) => {
                 let server = SocketAddr::new(address, PORT);
                 if self.servers.len() < MOST_SERVERS && !self.servers.contains(&server) {
                     self.servers.push(server);
@@ -84,6 +96,7 @@ impl Resolvers {
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
+    origin: Origin,
     read: Resolvers,
     changed: Option<SystemTime>,
     looked: Instant,
@@ -92,10 +105,11 @@ pub struct File {
 impl File {
     /// Reads it for the first time. One that cannot be read names no resolver, which is said in the log: names of the mesh
     /// are answered all the same.
-    pub fn open(path: &Path) -> Self {
+    pub fn open(path: &Path, origin: Origin) -> Self {
         let mut file = Self {
             path: path.to_owned(),
-            read: Resolvers::parse(""),
+            origin,
+            read: Resolvers::parse("", origin),
             changed: None,
             looked: Instant::now(),
         };
@@ -108,6 +122,7 @@ impl File {
     pub fn saying(read: Resolvers) -> Self {
         Self {
             path: PathBuf::new(),
+            origin: Origin::Own,
             read,
             changed: None,
             looked: Instant::now(),
@@ -132,14 +147,14 @@ impl File {
             // What was read before goes on: a file is briefly gone while it is replaced.
             Err(error) => tracing::warn!(%path, %error, "the list of resolvers cannot be read"),
             Ok(text) => {
-                self.read = Resolvers::parse(&text);
+                self.read = Resolvers::parse(&text, self.origin);
                 let (servers, useless) = (&self.read.servers, &self.read.useless);
                 if servers.is_empty() {
                     tracing::warn!(
                         %path,
                         ?useless,
-                        "no resolver that pods can be served from: names outside the mesh fail; name one with an address \
-                         of its own in a nameserver line"
+                        "no resolver can be asked: names outside the mesh fail; name one with an address of its own in a \
+                         nameserver line"
                     );
                 } else {
                     tracing::info!(%path, ?servers, ?useless, "resolvers");
@@ -165,6 +180,7 @@ mod tests {
             "# comment\nsearch a.example b.example\nnameserver 10.96.0.10\nnameserver\t10.96.0.10\n\
              nameserver 127.0.0.53\nnameserver fd00::10\nnameserver fe80::1%eth0\nnameserver nonsense\n\
              options ndots:5 timeout:1 attempts:4 timeout:99 attempts:0 rotate\n",
+            Origin::Pods,
         );
         let addresses: Vec<_> = read.servers.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.96.0.10:53", "[fd00::10]:53"]);
@@ -173,9 +189,18 @@ mod tests {
     }
 
     #[test]
+    fn a_loopback_address_is_a_resolver_of_this_process_alone() {
+        let text = "nameserver 127.0.0.53\nnameserver 0.0.0.0\n";
+        assert_eq!(Resolvers::parse(text, Origin::Pods).servers, []);
+        let own = Resolvers::parse(text, Origin::Own);
+        assert_eq!(own.servers, [([127, 0, 0, 53], 53).into()]);
+        assert_eq!(own.useless, ["0.0.0.0"]);
+    }
+
+    #[test]
     fn no_more_servers_than_the_manual_allows() {
         let text: String = (1..9).map(|i| format!("nameserver 10.0.0.{i}\n")).collect();
-        assert_eq!(Resolvers::parse(&text).servers.len(), 3);
+        assert_eq!(Resolvers::parse(&text, Origin::Pods).servers.len(), 3);
     }
 
     #[test]
@@ -183,7 +208,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("lateen-resolv-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("resolv.conf");
-        let mut file = File::open(&path);
+        let mut file = File::open(&path, Origin::Pods);
         assert!(file.current().servers.is_empty());
         std::fs::write(&path, "nameserver 10.0.0.1\n").unwrap();
         file.looked -= LOOK;

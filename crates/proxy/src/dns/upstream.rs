@@ -1,9 +1,9 @@
-//! Questions to resolvers, sent from a pod's own namespace. A resolver that the pod's network may not reach is not reached for
-//! the pod either.
+//! Questions to resolvers, sent from the network namespace of the one that asks: a pod's, or the proxy's own. A resolver that the
+//! pod's network may not reach is not reached for the pod either.
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +22,57 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest reply that is taken over UDP. One byte more tells that there was more.
 const DATAGRAM: usize = 4096;
 
-/// A pod's sockets and what they count against.
+/// The origin of sockets.
+#[derive(Clone, Debug)]
+pub enum Sockets {
+    /// A pod's namespace.
+    Pod(Arc<SocketPool>),
+    /// The namespace of this process.
+    Own,
+}
+
+impl Sockets {
+    /// A socket for datagrams to a server, with a port of the kernel's choice.
+    async fn datagram(&self, server: SocketAddr) -> io::Result<UdpSocket> {
+        match self {
+            Self::Pod(pool) => {
+                let kind = match server {
+                    SocketAddr::V4(_) => Kind::Datagram,
+                    SocketAddr::V6(_) => Kind::Datagram6,
+                };
+                let socket: std::net::UdpSocket = pool.take(kind).await?.into();
+                UdpSocket::from_std(socket)
+            }
+            Self::Own => {
+                let any: IpAddr = match server {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                UdpSocket::bind((any, 0)).await
+            }
+        }
+    }
+
+    /// A socket for a connection to a server.
+    async fn stream(&self, server: SocketAddr) -> io::Result<TcpSocket> {
+        match (self, server) {
+            (Self::Pod(pool), SocketAddr::V4(_)) => Ok(TcpSocket::from_std_stream(
+                pool.take(Kind::Outbound).await?.into(),
+            )),
+            (Self::Pod(pool), SocketAddr::V6(_)) => Ok(TcpSocket::from_std_stream(
+                pool.take(Kind::Outbound6).await?.into(),
+            )),
+            (Self::Own, SocketAddr::V4(_)) => TcpSocket::new_v4(),
+            (Self::Own, SocketAddr::V6(_)) => TcpSocket::new_v6(),
+        }
+    }
+}
+
+/// The sockets of one that asks, and what they count against.
 #[derive(Clone, Debug)]
 pub struct From {
     /// Sockets in its namespace.
-    pub sockets: Arc<SocketPool>,
+    pub sockets: Sockets,
     /// The descriptors that it may hold.
     pub share: Arc<FdQuota>,
     /// The resolver that it asks first.
@@ -37,9 +83,18 @@ impl From {
     /// From this pod.
     pub fn pod(pod: &Pod) -> Self {
         Self {
-            sockets: Arc::clone(&pod.sockets),
+            sockets: Sockets::Pod(Arc::clone(&pod.sockets)),
             share: Arc::clone(&pod.share),
             last_resolver: pod.last_resolver.clone(),
+        }
+    }
+
+    /// From this process, which may hold so many descriptors for it.
+    pub fn own(descriptors: usize) -> Self {
+        Self {
+            sockets: Sockets::Own,
+            share: FdQuota::new("names".to_owned(), descriptors),
+            last_resolver: LastResolver::default(),
         }
     }
 }
@@ -151,13 +206,7 @@ async fn exchange(
 
 /// Over UDP, from a port of the kernel's choice that nobody else uses and that hears this server alone.
 async fn datagram(from: &From, server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let kind = if server.is_ipv4() {
-        Kind::Datagram
-    } else {
-        Kind::Datagram6
-    };
-    let socket: std::net::UdpSocket = from.sockets.take(kind).await?.into();
-    let socket = UdpSocket::from_std(socket)?;
+    let socket = from.sockets.datagram(server).await?;
     socket.connect(server).await?;
     socket.send(question).await?;
     let mut buffer = vec![0; DATAGRAM + 1];
@@ -173,12 +222,7 @@ async fn datagram(from: &From, server: SocketAddr, question: &[u8]) -> io::Resul
 
 /// Over TCP (RFC 1035 §4.2.2).
 async fn stream(from: &From, server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
-    let kind = if server.is_ipv4() {
-        Kind::Outbound
-    } else {
-        Kind::Outbound6
-    };
-    let socket = TcpSocket::from_std_stream(from.sockets.take(kind).await?.into());
+    let socket = from.sockets.stream(server).await?;
     let mut stream = socket.connect(server).await?;
     stream.write_all(&framed(question)).await?;
     let length = stream.read_u16().await?;

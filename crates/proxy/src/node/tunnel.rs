@@ -9,8 +9,8 @@ use std::time::Instant;
 use lateen_config::Workload;
 use lateen_config::next_hop::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
-    Authority, Baggage, Budget, Budgeted, CloseReason, ConnectRequest, Forwarded, PoolError,
-    PoolKey, RetryBudget, Stream, TraceParent, client,
+    Authority, Baggage, Budget, Budgeted, ConnectRequest, Forwarded, PoolError, PoolKey,
+    RetryBudget, Stream, TraceParent,
 };
 use lateen_telemetry::Reporter;
 use lateen_tls::{Session, TlsStream};
@@ -23,7 +23,7 @@ use super::describe::baggage;
 use super::dial::{DialError, dial};
 use super::refusal::Refusal;
 use super::state::Node;
-use crate::counted::Counted;
+use crate::inner_tunnel::{InnerError, InnerTunnel};
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded};
 
@@ -90,16 +90,8 @@ pub(super) async fn open(
         let (stream, far_end) = match via {
             Via::Direct | Via::Waypoint(_) => (stream, None),
             Via::Gateway(inner) => {
-                let (stream, far_end) = Box::pin(through(
-                    node,
-                    &arrival.pod,
-                    key,
-                    stream,
-                    *inner,
-                    request,
-                    retry_budget,
-                ))
-                .await?;
+                let (stream, far_end) =
+                    Box::pin(through(node, key, stream, *inner, request, retry_budget)).await?;
                 (stream, Some(far_end))
             }
         };
@@ -226,7 +218,6 @@ pub(super) fn charged(budget: &Budget, session: &Session, reader: &WorkloadUid) 
 /// connections are to go to other endpoints.
 async fn through(
     node: &Node,
-    pod: &Pod,
     key: PoolKey,
     outer: Stream,
     inner: Inner,
@@ -234,55 +225,37 @@ async fn through(
     retry_budget: &RetryBudget,
 ) -> Result<(Stream, FarEnd), Refusal> {
     let credentials = node.certificates.get(&key.source).await?;
-    let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
-    let (stream, identity, budget, counted) = match timeout(node.timeouts.peer, handshake).await {
-        Ok(Ok((stream, session))) => {
-            let identity = session.peer().identity().clone();
-            let counted = Counted::opened(&node.metrics, Reporter::Source);
-            let budget = charged(&node.inner.budget, &session, &pod.uid);
-            let key = PoolKey {
-                destinations: inner.identities.into(),
-                ..key
-            };
-            let end = End::Outbound(key);
-            let stream = node.tunnels.enter(stream, session, end, &node.revocations);
-            (stream, identity, budget, counted)
-        }
-        Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
-        Err(_) => return Err(Refusal::InnerSlow(inner.network)),
-    };
-    let settings = lateen_hbone::Settings {
-        budget,
-        ..node.inner.clone()
-    };
-    let (tunnel, mut driver) = match client::handshake(stream, settings).await {
-        Ok(made) => made,
-        Err(error) => {
-            counted.ended(error.close_reason());
-            return Err(Refusal::Tunnel(Rc::new(error)));
-        }
-    };
-    driver.ask(Guarded::INNER);
-    // It ends with its one stream.
-    lateen_executor::spawn_local(async move {
-        let ended = driver.await;
-        counted.ended(CloseReason::of(&ended));
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a tunnel through a gateway ended");
-        }
-    });
     let request = ConnectRequest {
         authority: spelt(inner.authority),
-        network: Some(inner.network),
+        network: Some(Arc::clone(&inner.network)),
         ..request
     };
-    let (stream, answer) = tunnel.connect(&request).await.map_err(|error| {
-        retry_budget.note(&error);
-        Refusal::Connect(Rc::new(error))
-    })?;
-    let far_end = FarEnd {
-        identity,
-        baggage: answer.baggage,
+    let tunnel = InnerTunnel {
+        credentials: &credentials,
+        metrics: &node.metrics,
+        tunnels: &node.tunnels,
+        revocations: &node.revocations,
+        settings: &node.inner,
+        key: PoolKey {
+            destinations: inner.identities.into(),
+            ..key
+        },
+        limit: node.timeouts.peer,
     };
-    Ok((stream, far_end))
+    match tunnel.open(outer, &request).await {
+        Ok(inside) => Ok((
+            inside.stream,
+            FarEnd {
+                identity: inside.identity,
+                baggage: inside.baggage,
+            },
+        )),
+        Err(InnerError::Tls(error)) => Err(Refusal::Inner(Arc::new(error))),
+        Err(InnerError::Slow) => Err(Refusal::InnerSlow(inner.network)),
+        Err(InnerError::Tunnel(error)) => Err(Refusal::Tunnel(Rc::new(error))),
+        Err(InnerError::Connect(error)) => {
+            retry_budget.note(&error);
+            Err(Refusal::Connect(Rc::new(error)))
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Starting and ending `lateen-proxy waypoint`: threads first, then the control plane, then the listener; and the other way
 //! round.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use lateen_accept::Acceptor;
@@ -15,10 +16,14 @@ use super::error::StartError;
 use super::process::{Budgets, reports, rules, tell, tunnel, until_accept_fails, watch_buffers};
 use super::waypoint_control::{CERTIFICATE, Control};
 use crate::current::Current;
+use crate::dns::{File, Origin};
 use crate::notify::Starter;
 use crate::settings::WaypointSettings;
 use crate::waypoint::{Own, Timeouts, Waypoint, WaypointConfig};
 use crate::{VERSION, certificates, publish};
+
+/// The list of the pod's resolvers.
+const RESOLVERS: &str = "/etc/resolv.conf";
 
 /// Serves the services that are bound to a Gateway until SIGTERM, SIGINT or `/quitquitquit`, and then lets requests finish.
 ///
@@ -134,6 +139,7 @@ fn config(
         },
         server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: common.streams_per_tunnel,
+        resolvers: File::open(Path::new(RESOLVERS), Origin::Own),
         timeouts: Timeouts::default(),
         limits: common.limits,
     }

@@ -1,10 +1,9 @@
 //! The choice of an endpoint for each attempt: by health, locality and weight, and of two such the one with fewer requests
 //! under way.
 
-use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use lateen_config::next_hop::{self, Choice, NextHop};
+use lateen_config::next_hop::{self, Choice, NextHop, Resolve};
 use lateen_config::{ServiceKey, Workload};
 use lateen_exchange::Protocol;
 use lateen_types::{Strng, WorkloadUid};
@@ -12,8 +11,8 @@ use lateen_types::{Strng, WorkloadUid};
 use super::destination::Target;
 use super::endpoint::Endpoint;
 use super::session::Session;
-use super::upstream::UpstreamError;
 use super::view::View;
+use crate::dns::ResolveError;
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
@@ -24,41 +23,43 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
-    /// The endpoint's hostname has no address.
-    #[error("resolve {hostname}: {source}")]
-    Name {
-        /// The hostname.
-        hostname: Strng,
-        /// What the resolver said.
-        source: io::Error,
-    },
+    /// The hostname of the endpoint, or the host that the client names, has no address.
+    #[error(transparent)]
+    Name(#[from] ResolveError),
+    /// The client must name a host and does not.
+    #[error(
+        "the client names no host, and {0} has no address of its own; name one by Host or by the server name of TLS"
+    )]
+    NoHost(Strng),
     /// All were tried.
     #[error("no other endpoint is left")]
     Tried,
-    /// The endpoint cannot be reached from here.
-    #[error(transparent)]
-    Unreachable(#[from] UpstreamError),
 }
 
 /// The endpoints that were tried for one request or connection.
 #[derive(Debug, Default)]
-pub(super) struct Tried(Vec<WorkloadUid>);
+pub(super) struct Tried {
+    endpoints: Vec<WorkloadUid>,
+    /// The client's own destination was: there is no other.
+    is_over: bool,
+}
 
 impl Tried {
     /// Leaves an endpoint out from now on.
     pub(super) fn add(&mut self, endpoint: &Endpoint) {
-        if let Some(workload) = &endpoint.workload {
-            self.0.push(workload.uid.clone());
+        match &endpoint.uid {
+            Some(uid) => self.endpoints.push(uid.clone()),
+            None => self.is_over = true,
         }
     }
 
     fn has(&self, workload: &Workload) -> bool {
-        self.0.contains(&workload.uid)
+        self.endpoints.contains(&workload.uid)
     }
 }
 
 /// Chooses an endpoint that was not tried. Of two that are drawn, it is the one with fewer requests under way in `protocol`;
-/// without one the first is taken.
+/// without one the first is taken. `host` is the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
@@ -67,8 +68,10 @@ pub(super) async fn choose(
     view: &View,
     tried: &Tried,
     protocol: Option<Protocol>,
+    host: Option<&str>,
 ) -> Result<Endpoint, NoEndpoint> {
-    let first = settle(session, view, tried, draw(session, view, tried)?).await?;
+    let drawn = draw(session, view, tried)?;
+    let first = settle(session, view, tried, drawn, host).await?;
     let Some(protocol) = protocol.filter(|_| !first.is_last) else {
         return Ok(first);
     };
@@ -76,7 +79,7 @@ pub(super) async fn choose(
     if matches!(second.next_hop, NextHop::Resolve(_)) {
         return Ok(first);
     }
-    let second = Endpoint::of(second.next_hop, false)?;
+    let second = Endpoint::of(second.next_hop, false);
     let outstanding = |endpoint: &Endpoint| {
         let upstreams = &session.waypoint.upstreams;
         upstreams.outstanding(&endpoint.hop, protocol)
@@ -109,7 +112,7 @@ fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Choice, NoEndpo
             next_hop::outbound_to_workload(snapshot, own, there, address, &avoid, random)?
         }
     };
-    match choice.avoided {
+    match choice.avoided || tried.is_over {
         true => Err(NoEndpoint::Tried),
         false => Ok(choice),
     }
@@ -121,28 +124,53 @@ async fn settle(
     view: &View,
     tried: &Tried,
     mut choice: Choice,
+    host: Option<&str>,
 ) -> Result<Endpoint, NoEndpoint> {
+    let View { snapshot, own, .. } = view;
     let waypoint = &session.waypoint;
+    let avoid = |workload: &Workload| tried.has(workload);
     loop {
-        let is_last = choice.others <= tried.0.len();
+        let is_last = choice.others <= tried.endpoints.len();
         let resolve = match choice.next_hop {
             NextHop::Resolve(resolve) => resolve,
-            next_hop => return Ok(Endpoint::of(next_hop, is_last)?),
+            next_hop => return Ok(Endpoint::of(next_hop, is_last)),
         };
-        let unresolved = |source| NoEndpoint::Name {
-            hostname: Arc::clone(&resolve.hostname),
-            source,
-        };
-        let answers = waypoint
-            .names
-            .resolve(&resolve.hostname)
-            .await
-            .map_err(unresolved)?;
+        // The addresses of one host are taken one at a time, and its connections are shared.
+        let first = &mut |_| 0;
+        if resolve.is_wildcard() {
+            let host = host.ok_or_else(|| NoEndpoint::NoHost(resolve.hostname.clone()))?;
+            resolve.admit(snapshot, host)?;
+            let answers = waypoint.names.of_host(host).await?;
+            let address = picked(&resolve, host, &answers, first)?;
+            let choice = resolve.to_host(snapshot, own, (host, address), &avoid)?;
+            return Ok(Endpoint::of(choice.next_hop, is_last).of_host(host.into()));
+        }
+        let service = resolve.service.as_ref();
+        let is_round_robin = service.is_some_and(|service| service.is_round_robin);
+        let hostname = &resolve.hostname;
+        let answers = waypoint.names.of_endpoint(hostname).await?;
         let random = &mut |n| waypoint.worker.random_below(n);
-        let address = resolve
-            .pick(&answers, random)
-            .ok_or_else(|| unresolved(io::ErrorKind::AddrNotAvailable.into()))?;
-        let avoid = |workload: &Workload| tried.has(workload);
-        choice = resolve.at(&view.snapshot, &view.own, address, &avoid, random)?;
+        let address = match is_round_robin {
+            true => picked(&resolve, hostname, &answers, first)?,
+            false => picked(&resolve, hostname, &answers, random)?,
+        };
+        choice = resolve.at(snapshot, own, address, &avoid, random)?;
+        if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {
+            let hostname = hostname.clone();
+            return Ok(Endpoint::of(choice.next_hop, is_last).of_host(hostname));
+        }
     }
+}
+
+/// One of the addresses of a name.
+fn picked(
+    resolve: &Resolve,
+    name: &str,
+    answers: &[IpAddr],
+    random: &mut dyn FnMut(u64) -> u64,
+) -> Result<IpAddr, ResolveError> {
+    let none = || ResolveError::NoAddress {
+        hostname: name.to_owned(),
+    };
+    resolve.pick(answers, random).ok_or_else(none)
 }

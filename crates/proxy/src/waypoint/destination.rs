@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use lateen_config::l7::Standing;
 use lateen_config::l7::Traffic;
+use lateen_config::next_hop::is_wildcard;
 use lateen_config::{PortProtocol, Service, ServiceKey, Workload};
 use lateen_hbone::{Authority, Status};
 use lateen_types::{NamespacedName, ports};
@@ -25,6 +26,8 @@ pub(super) struct Destination {
     pub(super) target: Target,
     /// The protocol that the port's owner names.
     pub(super) protocol: PortProtocol,
+    /// The client names the host: the service's endpoint has a wildcard for a hostname.
+    pub(super) names_host: bool,
 }
 
 /// A service or a workload.
@@ -96,6 +99,11 @@ pub(super) enum Refused {
         /// The port that was asked for.
         port: u16,
     },
+    /// The service goes where the client wanted, and the request has no address.
+    #[error(
+        "service {0} has resolution NONE, so its connections go to the address that the client dialled; the request names none"
+    )]
+    NoAddress(ServiceKey),
     /// A port of the mesh's proxies.
     #[error("{0} is a proxy's own port; ask for the application's port")]
     OwnPort(SocketAddr),
@@ -108,7 +116,9 @@ impl Refused {
             Self::NotConfigured | Self::Unknown(_) | Self::UnknownPort { .. } => {
                 Status::Unavailable
             }
-            Self::Unbound { .. } | Self::Traffic { .. } | Self::OwnPort(_) => Status::BadRequest,
+            Self::Unbound { .. } | Self::Traffic { .. } | Self::NoAddress(_) | Self::OwnPort(_) => {
+                Status::BadRequest
+            }
         }
     }
 }
@@ -163,6 +173,11 @@ pub(super) fn select(
             gateway: own.gateway.clone(),
         });
     }
+    if let (Authority::Name { .. }, Target::Service(service)) = (authority, &target)
+        && service.is_passthrough()
+    {
+        return Err(Refused::NoAddress(service.key.clone()));
+    }
     if ports::is_proxys_own(address.port()) {
         return Err(Refused::OwnPort(address));
     }
@@ -179,10 +194,19 @@ pub(super) fn select(
         Target::Workload(workload) => protocol_of(view, workload, address.port()),
     };
     Ok(Destination {
+        names_host: names_host(view, &target),
         address,
         target,
         protocol,
     })
+}
+
+/// Whether the client names the host: the service has resolution DYNAMIC_DNS.
+fn names_host(view: &View, target: &Target) -> bool {
+    let endpoints = |service: &Arc<Service>| view.snapshot.endpoints(&service.key);
+    let endpoints = target.service().and_then(endpoints);
+    let mut all = endpoints.into_iter().flat_map(|endpoints| endpoints.iter());
+    all.any(|endpoint| is_wildcard(&endpoint.workload.hostname))
 }
 
 /// The service or workload at an address, in the order in which routes look them up.

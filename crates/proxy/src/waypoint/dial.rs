@@ -1,19 +1,23 @@
-//! New byte streams to endpoints: on a pooled tunnel where the endpoint is in the mesh, else by TCP.
+//! New byte streams to endpoints: on a pooled tunnel where the endpoint is in the mesh, in a tunnel inside such a tunnel where it is
+//! on another network, else by TCP.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget};
+use lateen_config::next_hop;
+use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget, Stream};
 use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
 use lateen_types::Strng;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::hop::Hop;
+use super::hop::{Hop, InnerHop};
 use super::state::Waypoint;
 use super::upstream::{UpstreamError, Wire};
+use crate::inner_tunnel::{InnerError, InnerTunnel};
 use crate::tunnels::{End, Guarded};
 
 /// What the endpoint's proxy is told about the origin of a stream. Only a relayed connection has one origin; a stream for
@@ -49,8 +53,8 @@ pub(super) async fn open(
     };
     let request = ConnectRequest {
         authority: match &tunnel.authority {
-            lateen_config::next_hop::Authority::Address(address) => Authority::from(*address),
-            lateen_config::next_hop::Authority::Host { hostname, port } => Authority::Name {
+            next_hop::Authority::Address(address) => Authority::from(*address),
+            next_hop::Authority::Host { hostname, port } => Authority::Name {
                 name: hostname.to_ascii_lowercase(),
                 port: *port,
             },
@@ -63,10 +67,54 @@ pub(super) async fn open(
     let budget = RetryBudget::default();
     let dial = || dial(waypoint, &key, limit);
     let opened = waypoint.pool.connect(&key, &request, &budget, dial);
-    match timeout(2 * limit, opened).await {
-        Ok(Ok((stream, _))) => Ok(Wire::Tunnel(stream)),
-        Ok(Err(error)) => Err(UpstreamError::of(error, hop.address)),
-        Err(_) => Err(UpstreamError::Timeout(hop.address)),
+    let stream = match timeout(2 * limit, opened).await {
+        Ok(Ok((stream, _))) => stream,
+        Ok(Err(error)) => return Err(UpstreamError::of(error, hop.address)),
+        Err(_) => return Err(UpstreamError::Timeout(hop.address)),
+    };
+    match &tunnel.inner {
+        None => Ok(Wire::Tunnel(stream)),
+        Some(inner) => Box::pin(through(waypoint, key, stream, inner, request, limit)).await,
+    }
+}
+
+/// A second tunnel inside `outer`, which the gateway of another network leads to an endpoint of its choice.
+async fn through(
+    waypoint: &Waypoint,
+    key: PoolKey,
+    outer: Stream,
+    inner: &InnerHop,
+    request: ConnectRequest,
+    limit: Duration,
+) -> Result<Wire, UpstreamError> {
+    let credentials = waypoint
+        .certificates
+        .get(&key.source)
+        .await
+        .map_err(|error| UpstreamError::Identity(Arc::new(error)))?;
+    let request = ConnectRequest {
+        network: Some(Arc::clone(&inner.network)),
+        ..request
+    };
+    let tunnel = InnerTunnel {
+        credentials: &credentials,
+        metrics: &waypoint.metrics,
+        tunnels: &waypoint.tunnels,
+        revocations: &waypoint.revocations,
+        settings: &waypoint.outbound,
+        key: PoolKey {
+            destinations: Arc::clone(&inner.identities),
+            ..key
+        },
+        limit,
+    };
+    let slow = || UpstreamError::InnerSlow(Arc::clone(&inner.to));
+    match timeout(2 * limit, tunnel.open(outer, &request)).await {
+        Ok(Ok(inside)) => Ok(Wire::Tunnel(inside.stream)),
+        Ok(Err(InnerError::Tls(error))) => Err(UpstreamError::Inner(Arc::new(error))),
+        Ok(Err(InnerError::Tunnel(error))) => Err(UpstreamError::Tunnel(Rc::new(error))),
+        Ok(Err(InnerError::Connect(error))) => Err(UpstreamError::Refused(Rc::new(error))),
+        Ok(Err(InnerError::Slow)) | Err(_) => Err(slow()),
     }
 }
 

@@ -1,54 +1,86 @@
 //! An endpoint that was chosen for a request or a connection.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lateen_config::Workload;
-use lateen_config::next_hop::{NextHop, Via};
+use lateen_config::next_hop::{NextHop, Tunnel, Via};
+use lateen_types::{Strng, WorkloadUid};
 
-use super::hop::{Hop, TunnelHop};
-use super::upstream::UpstreamError;
+use super::hop::{Hop, InnerHop, TunnelHop};
 
 /// An endpoint that was chosen.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) hop: Hop,
-    /// The workload that serves there, if it is known.
+    /// The workload that serves there, if it is known. Behind the gateway of another network the gateway chooses it.
     pub(super) workload: Option<Arc<Workload>>,
+    /// The endpoint that was picked; `None` if there is none to pick, but the client's own destination.
+    pub(super) uid: Option<WorkloadUid>,
     /// There are no other endpoints that were not tried.
     pub(super) is_last: bool,
 }
 
 impl Endpoint {
     /// The endpoint of a next hop whose address is known.
-    ///
-    /// # Errors
-    /// It is on another network.
-    pub(super) fn of(next_hop: NextHop, is_last: bool) -> Result<Self, UpstreamError> {
-        let workload = next_hop.workload().cloned();
-        let hop = match next_hop {
-            NextHop::Tunnel(tunnel) => {
-                if let Via::Gateway(inner) = tunnel.via {
-                    let network = inner.workload.network.clone();
-                    return Err(UpstreamError::OtherNetwork(network));
-                }
-                Hop {
-                    address: tunnel.hbone,
-                    tunnel: Some(TunnelHop {
-                        authority: tunnel.authority,
-                        identities: tunnel.identities.into(),
-                    }),
-                }
+    pub(super) fn of(next_hop: NextHop, is_last: bool) -> Self {
+        let (hop, workload, uid) = match next_hop {
+            NextHop::Tunnel(tunnel) => through(tunnel),
+            NextHop::Plain {
+                workload, target, ..
+            } => {
+                let uid = workload.uid.clone();
+                (plain(target), Some(workload), Some(uid))
             }
-            NextHop::Plain { target, .. } | NextHop::Passthrough { target, .. } => Hop {
-                address: target,
-                tunnel: None,
-            },
+            NextHop::Passthrough { target, .. } => (plain(target), None, None),
             NextHop::Resolve(_) => unreachable!("a hostname is resolved before"),
         };
-        Ok(Self {
+        Self {
             hop,
             workload,
+            uid,
             is_last,
-        })
+        }
     }
+
+    /// Has requests share the connections of a host, whichever of its addresses they lead to.
+    pub(super) fn of_host(mut self, host: Strng) -> Self {
+        self.hop.host = Some(host);
+        self
+    }
+}
+
+fn plain(address: SocketAddr) -> Hop {
+    Hop {
+        address,
+        tunnel: None,
+        host: None,
+    }
+}
+
+fn through(tunnel: Tunnel) -> (Hop, Option<Arc<Workload>>, Option<WorkloadUid>) {
+    let (inner, workload, uid) = match tunnel.via {
+        Via::Gateway(inner) => {
+            let hop = InnerHop {
+                identities: inner.identities.into(),
+                network: inner.network,
+                to: inner.workload.network.clone(),
+            };
+            (Some(hop), None, inner.workload.uid.clone())
+        }
+        Via::Direct | Via::Waypoint(_) => {
+            let uid = tunnel.workload.uid.clone();
+            (None, Some(tunnel.workload), uid)
+        }
+    };
+    let hop = Hop {
+        address: tunnel.hbone,
+        tunnel: Some(TunnelHop {
+            authority: tunnel.authority,
+            identities: tunnel.identities.into(),
+            inner,
+        }),
+        host: None,
+    };
+    (hop, workload, Some(uid))
 }

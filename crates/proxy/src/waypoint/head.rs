@@ -22,6 +22,11 @@ pub(super) fn authority(head: &Canonical) -> &Authority {
     }
 }
 
+/// The host without its port, in lower case.
+pub(super) fn host(head: &Canonical) -> Option<&str> {
+    std::str::from_utf8(authority(head).host()).ok()
+}
+
 /// The method.
 pub(super) fn method(head: &Canonical) -> &[u8] {
     match head {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lateen_config::next_hop::Authority;
-use lateen_types::Identity;
+use lateen_types::{Identity, Strng};
 
 /// A place that bytes can be sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,9 @@ pub(super) struct Hop {
     pub(super) address: SocketAddr,
     /// The tunnel; `None`: plain TCP.
     pub(super) tunnel: Option<TunnelHop>,
+    /// The host whose connections serve the same requests, whichever of its addresses each leads to. `None`: those to the address
+    /// do.
+    pub(super) host: Option<Strng>,
 }
 
 /// What a tunnel is asked for, and the identities of which its far end must prove one.
@@ -20,6 +23,18 @@ pub(super) struct Hop {
 pub(super) struct TunnelHop {
     pub(super) authority: Authority,
     pub(super) identities: Arc<[Identity]>,
+    /// The tunnel inside it, if the far end is the gateway of another network.
+    pub(super) inner: Option<InnerHop>,
+}
+
+/// A tunnel through the gateway of another network. It is asked for the same as the one that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InnerHop {
+    pub(super) identities: Arc<[Identity]>,
+    /// The network that it comes from.
+    pub(super) network: Strng,
+    /// The network that it leads to, for messages.
+    pub(super) to: Strng,
 }
 
 impl Hop {

@@ -21,7 +21,7 @@ use super::endpoint::Endpoint;
 use super::grpc::{self, MessageCounter};
 use super::head;
 use super::session::Session;
-use super::upstream::Upstream;
+use super::upstream::{Ends, Upstream};
 use crate::describe;
 
 /// One request. Dropped, it is counted and logged; without an answer by then, the client has left.
@@ -77,7 +77,8 @@ impl Weight {
 struct Served {
     upstream: Rc<Upstream>,
     workload: Option<Arc<Workload>>,
-    address: SocketAddr,
+    /// Its address. Of a host that has several, the one that the connection leads to.
+    address: Cell<SocketAddr>,
     /// Our own end of a connection in plain text.
     local: Cell<Option<SocketAddr>>,
     /// When the attempt began.
@@ -145,7 +146,7 @@ impl Record {
         self.served.replace(Some(Served {
             upstream: Rc::clone(upstream),
             workload: endpoint.workload.clone(),
-            address: endpoint.hop.application(),
+            address: Cell::new(endpoint.hop.application()),
             local: Cell::new(None),
             begun: self.start.elapsed(),
         }));
@@ -154,9 +155,10 @@ impl Record {
     }
 
     /// Notes the connection of the last attempt.
-    pub(super) fn connected(&self, local: Option<SocketAddr>) {
-        if let Some(served) = &*self.served.borrow() {
-            served.local.set(local);
+    pub(super) fn connected(&self, ends: Option<Ends>) {
+        if let (Some(served), Some(ends)) = (&*self.served.borrow(), ends) {
+            served.local.set(Some(ends.local));
+            served.address.set(lateen_accept::canonical(ends.remote));
         }
     }
 
@@ -388,7 +390,7 @@ impl Record {
                 src.workload = session.source_name.as_deref(),
                 src.namespace = session.source.namespace.as_deref(),
                 src.identity = %session.tunnel.peer.identity(),
-                dst.addr = served.map(|served| tracing::field::display(served.address)),
+                dst.addr = served.map(|served| tracing::field::display(served.address.get())),
                 dst.service = session.destination.target.service().map(|service| &*service.hostname),
                 dst.workload = served.and_then(|served| Some(&*served.workload.as_ref()?.name)),
                 dst.asked = %session.destination.address,

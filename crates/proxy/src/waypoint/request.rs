@@ -52,6 +52,10 @@ const DENIED: Answer = Answer {
     status: status(403),
     text: "RBAC: access denied",
 };
+const NO_SUCH_HOST: Answer = Answer {
+    status: status(404),
+    text: "",
+};
 const NO_UPSTREAM: Answer = Answer {
     status: status(503),
     text: "no healthy upstream",
@@ -189,7 +193,7 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut last: Option<Failed> = None;
     let mut was_lost = false;
     let failed = loop {
-        let (endpoint, mesh) = match endpoint(session, &tried, protocol).await {
+        let (endpoint, mesh) = match endpoint(session, head, &tried, protocol).await {
             Ok(found) => found,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
         };
@@ -237,22 +241,29 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
 /// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are.
 async fn endpoint(
     session: &Session,
+    head: &Canonical,
     tried: &Tried,
     protocol: Protocol,
 ) -> Result<(Endpoint, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
-    let endpoint = choose(session, &view, tried, Some(protocol)).await?;
+    let host = head::host(head);
+    let endpoint = choose(session, &view, tried, Some(protocol), host).await?;
     Ok((endpoint, Arc::clone(&view.mesh)))
 }
 
 fn nowhere(why: &NoEndpoint) -> Failed {
-    let (flags, details) = match why {
-        NoEndpoint::Gone(_) => (RequestFlags::NoRoute, NO_ROUTE),
-        _ => (RequestFlags::NoHealthyUpstream, NO_HEALTHY),
+    let (answer, flags, details) = match why {
+        NoEndpoint::Gone(_) => (NO_UPSTREAM, RequestFlags::NoRoute, NO_ROUTE),
+        // As where no virtual host of Envoy's has the domain.
+        NoEndpoint::NoHost(_) => (NO_SUCH_HOST, RequestFlags::NoRoute, NO_ROUTE),
+        NoEndpoint::Route(refusal) if refusal.is_about_host() => {
+            (NO_SUCH_HOST, RequestFlags::NoRoute, NO_ROUTE)
+        }
+        _ => (NO_UPSTREAM, RequestFlags::NoHealthyUpstream, NO_HEALTHY),
     };
     Failed {
-        answer: NO_UPSTREAM,
+        answer,
         flags,
         details: details.into(),
         reason: why.to_string(),
@@ -310,7 +321,7 @@ impl Attempt<'_> {
                 return unopened(record, &error);
             }
         };
-        record.connected(lease.local());
+        record.connected(lease.ends());
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {
             Ok(above) => above,

@@ -1,6 +1,6 @@
 //! Facts of one stream of a tunnel, which hold for all of its requests: the peer, the source, and the destination.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -47,6 +47,8 @@ pub(super) struct Session {
     /// What the source's proxy says about the connection. Relayed connections carry it on.
     pub(super) baggage: Option<Baggage>,
     pub(super) forwarded: Option<Forwarded>,
+    /// The server name that the client's TLS asks for, where the waypoint reads it: it names the host.
+    server_name: OnceCell<String>,
     /// The standing of the destination to this waypoint, in the view of this number.
     standing: Cell<(u64, Standing)>,
 }
@@ -86,6 +88,7 @@ impl Session {
             judge: Judge::default(),
             waypoint: Rc::clone(waypoint),
             tunnel: Rc::clone(tunnel),
+            server_name: OnceCell::new(),
             standing: Cell::new((view.number, Standing::Bound)),
             destination,
             baggage,
@@ -105,13 +108,23 @@ impl Session {
         standing
     }
 
+    /// Notes the server name that the client's TLS asks for.
+    pub(super) fn set_server_name(&self, name: String) {
+        self.server_name.get_or_init(|| name);
+    }
+
+    /// The server name that the client's TLS asks for, where the waypoint reads it.
+    pub(super) fn server_name(&self) -> Option<&str> {
+        self.server_name.get().map(String::as_str)
+    }
+
     /// What policies see of the peer.
     pub(super) fn peer_facts(&self) -> PeerFacts<'_> {
         PeerFacts {
             peer: Some(&self.tunnel.peer),
             source_ip: self.tunnel.client.ip(),
             destination: self.destination.address,
-            sni: None,
+            sni: self.server_name().map(str::as_bytes),
         }
     }
 

@@ -1,14 +1,18 @@
-//! The first bytes of a client whose protocol nobody names.
+//! The first bytes of a client: its protocol where nobody names it, and the server name of TLS.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lateen_http::{Detected, detect};
+use lateen_tls::{Hello, read_hello};
 use tokio::io::{self, AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, timeout_at};
 
 /// How long the first line of a client may take.
 const LINE: Duration = Duration::from_secs(10);
+
+/// Room for a ClientHello; a longer one gets more.
+const HELLO: usize = 4096;
 
 /// The bytes that a client began with.
 #[derive(Debug)]
@@ -67,6 +71,34 @@ pub(super) fn may_be_settings(bytes: &[u8]) -> bool {
     const HEAD: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let mut pairs = bytes.iter().zip(HEAD).enumerate();
     !bytes.is_empty() && pairs.all(|(at, (byte, expected))| at == 2 || *byte == expected)
+}
+
+/// The first bytes of a TLS client, as far as its ClientHello goes, and the server name that it asks for. There is none if the
+/// bytes are no TLS, if they end or stop before the name is known, or if the client asks for none.
+///
+/// # Errors
+/// The stream broke.
+pub(super) async fn hello<IO: AsyncRead + Unpin>(
+    io: &mut IO,
+) -> io::Result<(Bytes, Option<String>)> {
+    let deadline = Instant::now() + LINE;
+    let mut bytes = BytesMut::with_capacity(HELLO);
+    let name = loop {
+        match timeout_at(deadline, io.read_buf(&mut bytes)).await {
+            Ok(read) => {
+                if read? == 0 {
+                    break None;
+                }
+            }
+            Err(_) => break None,
+        }
+        match read_hello(&bytes) {
+            Hello::Partial => {}
+            Hello::Whole(name) => break name,
+            Hello::Invalid => break None,
+        }
+    };
+    Ok((bytes.freeze(), name))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use super::reviews::Reviews;
 use super::turns::{Peer, Turns};
 use super::upstream::{UpstreamError, Upstreams};
 use super::view::View;
+use crate::dns::File;
 use crate::tunnels::Tunnels;
 
 /// The protocols, in the order of their parameters.
@@ -76,6 +77,8 @@ pub struct WaypointConfig {
     pub server: lateen_hbone::Settings,
     /// Streams of one tunnel that it opens.
     pub streams_per_tunnel: usize,
+    /// The resolvers that know the addresses of hostnames.
+    pub resolvers: File,
     /// When something is given up.
     pub timeouts: Timeouts,
     /// When a relayed connection that stands still is ended.
@@ -134,6 +137,7 @@ impl Waypoint {
             client,
             server,
             streams_per_tunnel,
+            resolvers,
             timeouts,
             limits,
         } = config;
@@ -146,6 +150,7 @@ impl Waypoint {
                 tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
             }
         });
+        let names = Names::new(resolvers, &own.uid, metrics.dns());
         Self {
             turns: Turns::new(Rc::clone(&worker)),
             worker,
@@ -162,7 +167,7 @@ impl Waypoint {
             timeouts,
             limits,
             upstreams: Upstreams::default(),
-            names: Names::default(),
+            names,
             numbers: Numbers::default(),
             reviews: Reviews::default(),
             view: RefCell::new(None),

@@ -7,13 +7,14 @@ use lateen_config::PortProtocol;
 use lateen_exchange::Protocol;
 use lateen_hbone::{Incoming, Status, Stream};
 use lateen_http::Detected;
+use lateen_telemetry::{Failure, ResponseFlags};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
-use super::sniff::{First, begin, decide, may_be_request, may_be_settings};
+use super::sniff::{First, begin, decide, hello, may_be_request, may_be_settings};
 use super::state::Waypoint;
 use super::{http, tcp};
 
@@ -28,6 +29,11 @@ pub(super) async fn serve(waypoint: Rc<Waypoint>, tunnel: Rc<TunnelPeer>, incomi
         }
     };
     match session.destination.protocol {
+        PortProtocol::Tls if session.destination.names_host => {
+            if let Some(stream) = accept(&session, incoming) {
+                serve_tls(session, stream).await;
+            }
+        }
         PortProtocol::Tcp | PortProtocol::Tls => tcp::admit(session, incoming).await,
         PortProtocol::Http1 | PortProtocol::Http2 | PortProtocol::Grpc => {
             if let Some(stream) = accept(&session, incoming) {
@@ -102,6 +108,32 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
                 _ => Protocol::Http1,
             };
             http::serve(session, Rewound::new(bytes, stream), protocol).await;
+        }
+        Err(error) => gone(&session, &error),
+    }
+}
+
+/// Serves a TLS connection whose server name is the host that it is for. Its bytes are relayed as they are.
+async fn serve_tls(session: Rc<Session>, mut stream: Stream) {
+    let read = tokio::select! {
+        biased;
+        read = hello(&mut stream) => read,
+        () = session.waypoint.worker.draining() => return close(stream).await,
+    };
+    match read {
+        Ok((bytes, Some(name))) => {
+            session.set_server_name(name);
+            if let Some(server) = tcp::connect(&session).await {
+                server.relay_behind(bytes, stream).await;
+            }
+        }
+        Ok((_, None)) => {
+            let reason = "the client's first bytes are no TLS with a server name, and the service has no address of its own";
+            let failure = Failure {
+                flags: ResponseFlags::ConnectionFailure,
+                reason: reason.to_owned(),
+            };
+            tcp::refuse(&session, failure);
         }
         Err(error) => gone(&session, &error),
     }

@@ -100,7 +100,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
     let mut attempts = 0;
     let mut last = None;
     loop {
-        let endpoint = match choose(session, &view, &tried, None).await {
+        let endpoint = match choose(session, &view, &tried, None, session.server_name()).await {
             Ok(endpoint) => endpoint,
             Err(why) => return Err(failed(last.unwrap_or_else(|| why.to_string()))),
         };
@@ -175,7 +175,7 @@ fn opening(session: &Session, endpoint: Option<&Endpoint>, start: Instant) -> Op
 }
 
 /// Counts and logs a connection that reaches no endpoint.
-fn refuse(session: &Session, failure: Failure) {
+pub(super) fn refuse(session: &Session, failure: Failure) {
     let opening = opening(session, None, Instant::now());
     let connection = Connection::open(&session.waypoint.metrics, opening);
     connection_log::finish(session, connection, None, Err(failure));

@@ -6,6 +6,8 @@ mod connections;
 mod hostile;
 mod leaving;
 mod messages;
+mod networks;
+mod outside;
 mod policy;
 mod refused;
 mod retried;

@@ -169,7 +169,7 @@ impl Record {
 
     fn upstream(&self, part: Part) -> Value<'_> {
         let served = self.served.borrow();
-        address(served.as_ref().map(|served| served.address), part)
+        address(served.as_ref().map(|served| served.address.get()), part)
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lateen_exchange::{Config, Protocol, server};
 use lateen_hbone::{Connection, Settings, Status};
@@ -154,6 +155,73 @@ impl Application {
         application.task = Some(accepting.abort_handle());
         application
     }
+}
+
+/// A gateway to another network on `address`: whatever it is asked for, it leads to an application behind a proxy of the account
+/// `behind`. Records the requests of both proxies.
+pub async fn behind_gateway<H, F>(
+    ca: &Ca,
+    (gateway, behind): (&str, &str),
+    address: SocketAddr,
+    handler: H,
+) -> Application
+where
+    H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
+    F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
+{
+    let credentials = ca.credentials(&identity(gateway));
+    let inner = ca.credentials(&identity(behind));
+    let listener = bound(address).await;
+    let mut application = Application::default();
+    let (requests, asked) = (
+        Rc::clone(&application.requests),
+        Rc::clone(&application.asked),
+    );
+    let accepting = spawn_local(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (stream, session) = lateen_tls::accept(&credentials, stream).await.unwrap();
+            let who = session.peer().to_string();
+            let mut outer = Connection::accept(stream, Settings::server())
+                .await
+                .unwrap();
+            let (requests, asked) = (Rc::clone(&requests), Rc::clone(&asked));
+            let (inner, handler) = (Arc::clone(&inner), handler.clone());
+            spawn_local(async move {
+                while let Ok(Some(incoming)) = outer.next().await {
+                    let authority = incoming.authority.to_string();
+                    asked.borrow_mut().push((who.clone(), authority));
+                    let stream = incoming.accept(None).unwrap();
+                    let (requests, asked) = (Rc::clone(&requests), Rc::clone(&asked));
+                    let (inner, handler) = (Arc::clone(&inner), handler.clone());
+                    spawn_local(async move {
+                        // A client may not want whom it meets.
+                        let Ok((stream, session)) = lateen_tls::accept(&inner, stream).await else {
+                            return;
+                        };
+                        let who = session.peer().to_string();
+                        let Ok(mut tunnel) = Connection::accept(stream, Settings::server()).await
+                        else {
+                            return;
+                        };
+                        while let Ok(Some(incoming)) = tunnel.next().await {
+                            let network = incoming.network.clone().unwrap_or_default();
+                            let authority = format!("{} from {network:?}", incoming.authority);
+                            asked.borrow_mut().push((who.clone(), authority));
+                            let stream = incoming.accept(None).unwrap();
+                            spawn_local(serve(
+                                stream,
+                                Protocol::Http1,
+                                Rc::clone(&requests),
+                                handler.clone(),
+                            ));
+                        }
+                    });
+                }
+            });
+        }
+    });
+    application.task = Some(accepting.abort_handle());
+    application
 }
 
 /// Answers with the method and the target as text.

@@ -15,7 +15,8 @@ use lateen_identity::{Issued, Issuer, Manager};
 use lateen_proto::l7;
 use lateen_proto::workload::gateway_address::Destination;
 use lateen_proto::workload::{
-    Address, AppProtocol, GatewayAddress, NamespacedHostname, Service, Workload, address,
+    Address, AppProtocol, GatewayAddress, IpFamilies, NamespacedHostname, PortList, Service,
+    Workload, address,
 };
 use lateen_runtime::{UnstartedWorker, WorkerConfig};
 use lateen_telemetry::{BuildInfo, Metrics};
@@ -27,8 +28,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::dns::File;
 use crate::testing::net::Net;
-use crate::testing::{journal, soon, until};
+use crate::testing::{dns, journal, soon, until};
 use crate::waypoint::{Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle};
 
 /// How long a client may be silent.
@@ -120,6 +122,7 @@ impl World {
             client: Settings::client(),
             server: Settings::server(),
             streams_per_tunnel: 100,
+            resolvers: File::saying(dns::at(resolver_of(&net))),
             timeouts: Timeouts {
                 workload: Duration::from_millis(500),
                 handshake: Duration::from_secs(5),
@@ -198,6 +201,32 @@ impl World {
             wds::service_name("default", name),
             wds::service_resource(service),
         );
+    }
+
+    /// Adds or replaces the service of a ServiceEntry, of port 8080 at 127.n.`number`.1, which is bound to the waypoint.
+    pub fn put_entry(&mut self, host: &str, number: u8, change: impl FnOnce(&mut Service)) {
+        let mut service = wds::service(host, self.ip(number, 1), 8080, 8080);
+        service.hostname = host.to_owned();
+        service.ip_families = IpFamilies::Automatic.into();
+        service.waypoint = Some(gate_address());
+        change(&mut service);
+        self.put(format!("default/{host}"), wds::service_resource(service));
+    }
+
+    /// The endpoint of an entry, without an address. It speaks no tunnel, and it is no pod.
+    pub fn entry_endpoint(&self, host: &str) -> Workload {
+        let mut workload = wds::plain(wds::workload(host, "n2", self.ip(0, 0)));
+        workload.uid = format!("Kubernetes/networking.istio.io/ServiceEntry/default/{host}");
+        workload.addresses.clear();
+        workload.services = [(format!("default/{host}"), PortList::default())].into();
+        workload
+    }
+
+    /// The endpoint of an entry that is known by a hostname.
+    pub fn put_named_endpoint(&mut self, host: &str, hostname: &str) {
+        let mut workload = self.entry_endpoint(host);
+        workload.hostname = hostname.to_owned();
+        self.put_workload(workload);
     }
 
     /// A service that is bound to nobody.
@@ -405,6 +434,11 @@ impl World {
         (self.ip(3, 1), 8080).into()
     }
 
+    /// The address of the resolver that the waypoint asks.
+    pub fn resolver(&self) -> SocketAddr {
+        resolver_of(&self.net)
+    }
+
     /// A tunnel of a proxy of this service account.
     pub async fn tunnel(&self, account: &str) -> Tunnel {
         let socket = TcpSocket::new_v4().unwrap();
@@ -475,6 +509,10 @@ impl World {
         })?;
         line.rsplit(' ').next()?.parse().ok()
     }
+}
+
+fn resolver_of(net: &Net) -> SocketAddr {
+    (Ipv4Addr::new(127, net.number, 53, 1), 5353).into()
 }
 
 /// The waypoint, as services and workloads name it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lateen_hbone::{ConnectError, PoolError, TunnelError};
 use lateen_identity::FetchError;
 use lateen_tls::TlsError;
+use lateen_types::Strng;
 
 /// Why there is no connection to an endpoint. Cloned to all requests that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -38,11 +39,14 @@ pub enum UpstreamError {
     /// The endpoint's proxy did not take the stream.
     #[error("{0}")]
     Refused(Rc<ConnectError>),
-    /// The way leads through another network's gateway.
+    /// TLS with the endpoint on another network, behind its gateway.
+    #[error("tls error behind the gateway: {0}")]
+    Inner(Arc<TlsError>),
+    /// No answer of the endpoint on another network in time.
     #[error(
-        "the endpoint is on network {0}; a waypoint reaches endpoints of its own network only: deploy one on each network"
+        "nobody behind the gateway of network {0} finished a handshake in time; see whether the service has endpoints there"
     )]
-    OtherNetwork(lateen_types::Strng),
+    InnerSlow(Strng),
 }
 
 impl UpstreamError {
@@ -64,7 +68,7 @@ impl UpstreamError {
                 let text = text.split(" (os error").next().unwrap_or_default();
                 format!("delayed connect error: {text}")
             }
-            Self::Tls(error) => format!("TLS error: {error}"),
+            Self::Tls(error) | Self::Inner(error) => format!("TLS error: {error}"),
             other => other.to_string(),
         }
     }
@@ -72,9 +76,9 @@ impl UpstreamError {
     /// True if another endpoint may do better. A fault of this proxy and an endpoint's policy are final.
     pub fn blames_endpoint(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Timeout(_) | Self::Full(_) | Self::OtherNetwork(_) => true,
+            Self::Connect { .. } | Self::Timeout(_) | Self::Full(_) | Self::InnerSlow(_) => true,
             Self::Identity(_) => false,
-            Self::Tls(error) => !matches!(
+            Self::Tls(error) | Self::Inner(error) => !matches!(
                 **error,
                 TlsError::OwnExpired { .. } | TlsError::Refused { .. } | TlsError::Other(_)
             ),

@@ -1,14 +1,13 @@
 //! Idle connections of HTTP/1 to one endpoint. Nobody drives them: each is looked at before its next use, and now and then.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use lateen_exchange::client::{Connection, Handle};
 
-use super::wire::Wire;
+use super::wire::{Ends, Wire};
 
 /// Idle connections that are kept for an endpoint.
 const MOST: usize = 128;
@@ -29,37 +28,37 @@ pub(super) struct IdleConnections(RefCell<Vec<Idle>>);
 struct Idle {
     handle: Handle,
     driver: Driver,
-    local: Option<SocketAddr>,
+    ends: Option<Ends>,
     since: Instant,
 }
 
 impl IdleConnections {
     /// Keeps a connection, if there is room.
-    pub(super) fn keep(&self, (handle, driver): Owned, local: Option<SocketAddr>) {
+    pub(super) fn keep(&self, (handle, driver): Owned, ends: Option<Ends>) {
         let mut idle = self.0.borrow_mut();
         if idle.len() < MOST {
             let since = Instant::now();
             idle.push(Idle {
                 handle,
                 driver,
-                local,
+                ends,
                 since,
             });
         }
     }
 
     /// Takes the connection that was used last, of those that still stand.
-    pub(super) fn take(&self) -> Option<(Owned, Option<SocketAddr>)> {
+    pub(super) fn take(&self) -> Option<(Owned, Option<Ends>)> {
         loop {
             let last = self.0.borrow_mut().pop();
             let Idle {
                 handle,
                 driver,
-                local,
+                ends,
                 ..
             } = last?;
             if let Some(driver) = stands(&handle, driver) {
-                return Some(((handle, driver), local));
+                return Some(((handle, driver), ends));
             }
         }
     }
@@ -81,7 +80,7 @@ impl IdleConnections {
             let Idle {
                 handle,
                 driver,
-                local,
+                ends,
                 since,
             } = idle;
             if now.saturating_duration_since(since) >= KEPT {
@@ -91,7 +90,7 @@ impl IdleConnections {
                 kept.push(Idle {
                     handle,
                     driver,
-                    local,
+                    ends,
                     since,
                 });
             }

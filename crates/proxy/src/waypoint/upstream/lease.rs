@@ -4,21 +4,21 @@
 //! is driven by a task of its own and shared.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
 use lateen_exchange::client::Handle;
 
 use super::idle::{Driver, IdleConnections, Owned, turn};
+use super::wire::Ends;
 
 /// A connection that a request uses.
 pub(crate) struct Lease {
     handle: Handle,
     /// HTTP/1 alone, with the place that the connection returns to.
     own: Option<(Option<Driver>, Rc<IdleConnections>)>,
-    /// Our own address on a connection in plain text.
-    local: Option<SocketAddr>,
+    /// The addresses of a connection in plain text.
+    ends: Option<Ends>,
     is_reused: bool,
 }
 
@@ -26,24 +26,24 @@ impl Lease {
     /// A connection of HTTP/1, which its request drives.
     pub(super) fn own(
         (handle, driver): Owned,
-        local: Option<SocketAddr>,
+        ends: Option<Ends>,
         idle: &Rc<IdleConnections>,
         is_reused: bool,
     ) -> Self {
         Self {
             handle,
             own: Some((Some(driver), Rc::clone(idle))),
-            local,
+            ends,
             is_reused,
         }
     }
 
     /// A connection of HTTP/2, which others use as well.
-    pub(super) fn shared((handle, local): (Handle, Option<SocketAddr>), is_reused: bool) -> Self {
+    pub(super) fn shared((handle, ends): (Handle, Option<Ends>), is_reused: bool) -> Self {
         Self {
             handle,
             own: None,
-            local,
+            ends,
             is_reused,
         }
     }
@@ -53,9 +53,9 @@ impl Lease {
         &self.handle
     }
 
-    /// Our own address on a connection in plain text.
-    pub(crate) fn local(&self) -> Option<SocketAddr> {
-        self.local
+    /// The addresses of a connection in plain text.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends
     }
 
     /// True if the connection served requests before.
@@ -91,7 +91,7 @@ impl Lease {
         if let Some((Some(driver), idle)) = self.own
             && self.handle.is_ready()
         {
-            idle.keep((self.handle, driver), self.local);
+            idle.keep((self.handle, driver), self.ends);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -11,28 +12,43 @@ use futures_util::future::{LocalBoxFuture, Shared};
 use lateen_config::next_hop::Authority;
 use lateen_exchange::client::{self, Handle};
 use lateen_exchange::{Config, Protocol};
+use lateen_types::Strng;
 
 use super::error::UpstreamError;
 use super::idle::IdleConnections;
 use super::lease::Lease;
-use super::wire::Wire;
+use super::wire::{Ends, Wire};
 use crate::waypoint::hop::Hop;
 
 /// How long an endpoint without connections is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
+/// Hosts whose connections are kept at a time. Clients may name any number of them.
+const MOST_HOSTS: usize = 1024;
+
 /// What connections must share to be used for the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    address: SocketAddr,
+    place: Place,
     authority: Option<Authority>,
     is_http2: bool,
+}
+
+/// Where connections lead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Address(SocketAddr),
+    /// A port of a host, whichever address it has.
+    Host(Strng, u16),
 }
 
 impl Key {
     fn of(hop: &Hop, protocol: Protocol) -> Self {
         Self {
-            address: hop.address,
+            place: match &hop.host {
+                Some(host) => Place::Host(Arc::clone(host), hop.address.port()),
+                None => Place::Address(hop.address),
+            },
             authority: hop.tunnel.as_ref().map(|tunnel| tunnel.authority.clone()),
             is_http2: protocol == Protocol::Http2,
         }
@@ -46,8 +62,8 @@ pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
 /// The connection of HTTP/2 that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
-/// A connection of HTTP/2, and our own address on it if it is in plain text.
-type Opened = (Handle, Option<SocketAddr>);
+/// A connection of HTTP/2, and its addresses if it is in plain text.
+type Opened = (Handle, Option<Ends>);
 
 /// One endpoint in one protocol, with its connections.
 pub(crate) struct Upstream {
@@ -86,9 +102,12 @@ impl Upstreams {
         let key = Key::of(hop, protocol);
         // Connections were verified against the identities that the endpoint had then.
         if let Some(upstream) = known.get(&key)
-            && upstream.hop == *hop
+            && upstream.hop.tunnel == hop.tunnel
         {
             return Rc::clone(upstream);
+        }
+        if hop.host.is_some() {
+            make_room(&mut known);
         }
         let upstream = Rc::new(Upstream {
             number: number(),
@@ -132,6 +151,24 @@ impl Upstreams {
     }
 }
 
+/// Forgets the host that was used least recently, of those without requests, if there are as many as there may be.
+fn make_room(known: &mut HashMap<Key, Rc<Upstream>>) {
+    let hosts = || {
+        let all = known.iter();
+        all.filter(|(key, _)| matches!(key.place, Place::Host(..)))
+    };
+    if hosts().count() < MOST_HOSTS {
+        return;
+    }
+    let oldest = hosts()
+        .filter(|(_, upstream)| upstream.outstanding.get() == 0)
+        .min_by_key(|(_, upstream)| upstream.used.get())
+        .map(|(key, _)| key.clone());
+    if let Some(key) = oldest {
+        known.remove(&key);
+    }
+}
+
 impl Upstream {
     /// A number that no other endpoint of this worker has.
     pub(crate) fn number(&self) -> u32 {
@@ -170,14 +207,14 @@ impl Upstream {
     where
         F: Future<Output = Result<Wire, UpstreamError>>,
     {
-        if let Some((connection, local)) = self.idle.take() {
-            return Ok(Lease::own(connection, local, &self.idle, true));
+        if let Some((connection, ends)) = self.idle.take() {
+            return Ok(Lease::own(connection, ends, &self.idle, true));
         }
         let stream = open().await?;
-        let local = stream.local();
+        let ends = stream.ends();
         let (handle, driver) = client::open(stream, config());
         let connection = (handle, Box::new(driver));
-        Ok(Lease::own(connection, local, &self.idle, false))
+        Ok(Lease::own(connection, ends, &self.idle, false))
     }
 
     async fn lease_http2<F>(
@@ -267,14 +304,14 @@ async fn connect(
     config: Config,
 ) -> Result<Opened, UpstreamError> {
     let stream = stream.await?;
-    let local = stream.local();
+    let ends = stream.ends();
     let (handle, driver) = client::open(stream, config);
     lateen_executor::spawn_local(async move {
         if let Err(error) = driver.await {
             tracing::debug!(%error, "a connection to an endpoint ended");
         }
     });
-    Ok((handle, local))
+    Ok((handle, ends))
 }
 
 /// One request of an endpoint.
@@ -283,5 +320,47 @@ pub(crate) struct Occupied(Rc<Upstream>);
 impl Drop for Occupied {
     fn drop(&mut self) {
         self.0.outstanding.set(self.0.outstanding.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(address: [u8; 4], host: Option<&str>) -> Hop {
+        Hop {
+            address: (address, 80).into(),
+            tunnel: None,
+            host: host.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_host_has_the_same_connections_whichever_address_it_has() {
+        let upstreams = Upstreams::default();
+        let get = |hop| upstreams.get(&hop, Protocol::Http1, || 1);
+        let first = get(hop([192, 0, 2, 1], Some("a.example")));
+        let second = get(hop([192, 0, 2, 2], Some("a.example")));
+        assert!(Rc::ptr_eq(&first, &second));
+        let other = get(hop([192, 0, 2, 1], Some("b.example")));
+        assert!(!Rc::ptr_eq(&first, &other));
+        let addressed = get(hop([192, 0, 2, 1], None));
+        assert!(!Rc::ptr_eq(&first, &addressed));
+    }
+
+    #[test]
+    fn the_number_of_hosts_is_bounded_and_those_in_use_stay() {
+        let upstreams = Upstreams::default();
+        let get = |n: usize| {
+            let host = format!("{n}.example");
+            upstreams.get(&hop([192, 0, 2, 1], Some(&host)), Protocol::Http1, || 1)
+        };
+        let used = get(0);
+        let _occupied = used.occupy();
+        for n in 1..=2 * MOST_HOSTS {
+            get(n);
+        }
+        assert_eq!(upstreams.0.borrow().len(), MOST_HOSTS);
+        assert!(Rc::ptr_eq(&used, &get(0)));
     }
 }

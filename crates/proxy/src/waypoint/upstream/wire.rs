@@ -17,12 +17,24 @@ pub enum Wire {
     Plain(TcpStream),
 }
 
+/// The addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Our own.
+    pub local: SocketAddr,
+    /// The endpoint's.
+    pub remote: SocketAddr,
+}
+
 impl Wire {
-    /// Our own address on a connection in plain text. A stream of a tunnel has none of its own.
-    pub(super) fn local(&self) -> Option<SocketAddr> {
+    /// The addresses of a connection in plain text. A stream of a tunnel has none of its own.
+    pub(super) fn ends(&self) -> Option<Ends> {
         match self {
             Self::Tunnel(_) => None,
-            Self::Plain(stream) => stream.local_addr().ok(),
+            Self::Plain(stream) => Some(Ends {
+                local: stream.local_addr().ok()?,
+                remote: stream.peer_addr().ok()?,
+            }),
         }
     }
 }

@@ -1,0 +1,161 @@
+//! Addresses of hostnames for the proxy itself, asked for from its own network namespace by the worker that wants to know.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, Shared};
+use lateen_telemetry::DnsMetrics;
+use lateen_types::WorkloadUid;
+
+use super::lookups::{Lookups, lock, some};
+use super::resolver::ResolveError;
+use super::upstream::{From, Upstream};
+
+/// A lookup that is under way, for all that wait for it.
+type Flight = Shared<LocalBoxFuture<'static, Result<Vec<IpAddr>, ResolveError>>>;
+
+/// Addresses of hostnames, kept for their time to live and longer while no resolver answers.
+pub struct OwnNames {
+    lookups: Rc<Lookups>,
+    from: From,
+    uid: WorkloadUid,
+    flights: RefCell<HashMap<String, Flight>>,
+}
+
+impl OwnNames {
+    /// Asks these resolvers, on at most `most` sockets for names of the workload `uid`.
+    pub fn new(
+        upstream: &Rc<Upstream>,
+        uid: WorkloadUid,
+        metrics: DnsMetrics,
+        most: usize,
+    ) -> Self {
+        let lookups = Lookups {
+            upstream: Rc::clone(upstream),
+            cache: Arc::default(),
+            metrics,
+            ipv6: true,
+            waiting: RefCell::default(),
+        };
+        Self {
+            lookups: Rc::new(lookups),
+            from: From::own(most),
+            uid,
+            flights: RefCell::default(),
+        }
+    }
+
+    /// The addresses of a hostname, in the order of the resolver's answer; never an empty list.
+    ///
+    /// # Errors
+    /// See [`ResolveError`].
+    pub async fn resolve(&self, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let known = lock(&self.lookups.cache).fresh(&self.uid, hostname, Instant::now());
+        match known {
+            Some(addresses) => some(addresses, hostname),
+            None => self.flight(hostname).await,
+        }
+    }
+
+    /// Joins those that wait for the same name, or looks it up.
+    fn flight(&self, hostname: &str) -> Flight {
+        let mut flights = self.flights.borrow_mut();
+        // The others have landed, or nobody waits for them any more.
+        flights.retain(|_, flight| flight.peek().is_none() && flight.strong_count() > Some(1));
+        if let Some(flight) = flights.get(hostname) {
+            return flight.clone();
+        }
+        let lookups = Rc::clone(&self.lookups);
+        let (from, uid, name) = (self.from.clone(), self.uid.clone(), hostname.to_owned());
+        let flight = async move {
+            match lookups.look_up(&from, &uid, &name).await {
+                Err(ResolveError::NoRoom { hostname, .. }) => Err(ResolveError::NotAsked {
+                    hostname,
+                    reason: "too many names are being looked up".to_owned(),
+                }),
+                found => found,
+            }
+        }
+        .boxed_local()
+        .shared();
+        flights.insert(hostname.to_owned(), flight.clone());
+        flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lateen_telemetry::{BuildInfo, Metrics};
+    use tokio::net::UdpSocket;
+
+    use super::super::resolvers::{File, Resolvers};
+    use super::*;
+
+    /// A resolver that says each name has the address 192.0.2.7 for `ttl` seconds, and no address of IPv6.
+    async fn resolver(ttl: u8) -> (UdpSocket, Resolvers, impl Fn(&[u8]) -> Vec<u8>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let resolvers = crate::testing::dns::at(socket.local_addr().unwrap());
+        let says =
+            move |question: &[u8]| crate::testing::dns::reply(question, &[[192, 0, 2, 7]], ttl);
+        (socket, resolvers, says)
+    }
+
+    fn names(resolvers: Resolvers, most: usize) -> OwnNames {
+        let build = BuildInfo {
+            component: "proxy",
+            tag: "test",
+        };
+        let metrics = Metrics::new(&build, Vec::new);
+        let upstream = Rc::new(Upstream::new(File::saying(resolvers)));
+        OwnNames::new(&upstream, "own".into(), metrics.dns().clone(), most)
+    }
+
+    #[tokio::test]
+    async fn those_that_want_the_same_name_at_once_share_one_lookup() {
+        let (socket, resolvers, says) = resolver(60).await;
+        let names = names(resolvers, 8);
+        let answering = async {
+            let mut buffer = [0; 512];
+            for _ in 0..2 {
+                let (length, peer) = socket.recv_from(&mut buffer).await.unwrap();
+                socket
+                    .send_to(&says(&buffer[..length]), peer)
+                    .await
+                    .unwrap();
+            }
+        };
+        let (one, two, ()) = tokio::join!(
+            names.resolve("db.example"),
+            names.resolve("db.example"),
+            answering
+        );
+        assert_eq!(one, Ok(vec![[192, 0, 2, 7].into()]));
+        assert_eq!(two, one);
+        // It is kept: the resolver is asked no more.
+        assert_eq!(names.resolve("db.example").await, one);
+        assert!(names.flights.borrow().len() <= 1);
+    }
+
+    #[tokio::test]
+    async fn more_lookups_than_there_may_be_are_refused() {
+        // It never answers.
+        let (_socket, resolvers, _) = resolver(60).await;
+        let names = names(resolvers, 2);
+        let first = names.resolve("a.example");
+        let second = names.resolve("b.example");
+        let refused = tokio::select! {
+            biased;
+            _ = first => panic!("nobody answers"),
+            refused = second => refused,
+        };
+        assert!(
+            matches!(refused, Err(ResolveError::NotAsked { .. })),
+            "{refused:?}"
+        );
+    }
+}

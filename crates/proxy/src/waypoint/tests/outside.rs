@@ -1,0 +1,357 @@
+//! ServiceEntries whose endpoints have no address in the configuration: resolutions NONE, DNS_ROUND_ROBIN and DYNAMIC_DNS.
+
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lateen_exchange::{Protocol, server};
+use lateen_hbone::{Authority, ConnectError, Stream};
+use lateen_http::FramedRequest;
+use lateen_proto::workload::{
+    AppProtocol, Extension, LoadBalancing, NetworkAddress, Service, load_balancing,
+};
+use lateen_testkit::wds;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::application::{Application, tell};
+use super::connections::greet_and_echo;
+use super::world::{World, local};
+use super::{connection, get, talk};
+use crate::testing::{dns, soon};
+
+/// The wildcard of the tests, on 127.n.98.1.
+const WILD: &str = "*.wild.test";
+
+fn octets(address: IpAddr) -> [u8; 4] {
+    match address {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(_) => panic!("the net has addresses of IPv4"),
+    }
+}
+
+/// Has a service go where its clients want, within these ranges of 24 bits.
+fn unresolved(ranges: Vec<IpAddr>) -> impl FnOnce(&mut Service) {
+    move |service| {
+        service.addresses = ranges
+            .into_iter()
+            .map(|ip| NetworkAddress {
+                address: wds::bytes_of(ip),
+                length: Some(24),
+                ..NetworkAddress::default()
+            })
+            .collect();
+        service.load_balancing = Some(LoadBalancing {
+            mode: load_balancing::Mode::Passthrough.into(),
+            ..LoadBalancing::default()
+        });
+    }
+}
+
+/// A world with the wildcard, whose resolver knows these labels below it.
+async fn wild(
+    protocol: AppProtocol,
+    hosts: impl FnOnce(&World) -> Vec<(&'static str, IpAddr)>,
+) -> World {
+    let mut world = World::unconfigured();
+    world.put_entry(WILD, 98, |service| {
+        service.ports[0].app_protocol = protocol.into();
+    });
+    world.put_named_endpoint(WILD, WILD);
+    world.configure().await;
+    let hosts = hosts(&world);
+    let says = move |name: &str| {
+        let label = name.strip_suffix(".wild.test");
+        let known = hosts.iter().filter(|(host, _)| Some(*host) == label);
+        known.map(|(_, address)| octets(*address)).collect()
+    };
+    dns::serve(world.resolver(), says).await;
+    world
+}
+
+fn vip(world: &World) -> SocketAddr {
+    (world.ip(98, 1), 8080).into()
+}
+
+/// A request for a host, and its status.
+async fn status_of(world: &World, host: &str) -> String {
+    let mut stream = world.ask(vip(world)).await.unwrap();
+    let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    talk(&mut stream, &request, "HTTP/1.1 ").await;
+    let mut code = [0; 3];
+    soon("a status", stream.read_exact(&mut code))
+        .await
+        .unwrap();
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+#[test]
+fn without_resolution_a_connection_goes_to_the_address_that_was_dialled() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry("none.test", 98, unresolved(vec![world.ip(50, 0)]));
+        world.configure().await;
+        let dialled = SocketAddr::from((world.ip(50, 7), 8080));
+        let application = Application::plain(dialled, Protocol::Http1, tell).await;
+        let client = connection(world.ask(dialled).await.unwrap(), Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+        assert_eq!(application.requests.get(), 1);
+        // Another address of the range is another place, where nobody listens. It is tried once.
+        let other = SocketAddr::from((world.ip(50, 8), 8080));
+        let client_of_other = connection(world.ask(other).await.unwrap(), Protocol::Http1);
+        assert_eq!(get(&client_of_other, "GET", "/").await.0, 503);
+        let line = world.logged(&["status=503", &other.to_string()]).await;
+        assert!(
+            line.contains("refused") && line.contains("attempts=1"),
+            "{line}"
+        );
+        let beyond = SocketAddr::from((world.ip(51, 1), 8080));
+        assert!(matches!(
+            world.ask(beyond).await,
+            Err(ConnectError::Refused { status: 503 })
+        ));
+        // The range goes, and with it the way of connections that are open.
+        world.put_entry("none.test", 98, unresolved(vec![world.ip(51, 0)]));
+        world.configure().await;
+        assert_eq!(get(&client, "GET", "/").await.0, 503);
+        world.logged(&["does not list", "none.test"]).await;
+        assert_eq!(application.requests.get(), 1);
+    });
+}
+
+#[test]
+fn without_resolution_a_request_that_names_no_address_is_refused() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry("none.test", 98, unresolved(vec![world.ip(50, 0)]));
+        world.configure().await;
+        let name = Authority::Name {
+            name: "none.test".to_owned(),
+            port: 8080,
+        };
+        assert!(matches!(
+            world.ask(name).await,
+            Err(ConnectError::Refused { status: 400 })
+        ));
+        world
+            .logged(&[
+                "connection failed",
+                "to the address that the client dialled",
+            ])
+            .await;
+    });
+}
+
+#[test]
+fn a_host_below_the_wildcard_is_resolved_and_reached() {
+    local(async {
+        let hosts = |world: &World| vec![("a", world.ip(60, 1)), ("b", world.ip(61, 1))];
+        let world = wild(AppProtocol::Http11, hosts).await;
+        let at = |pod| SocketAddr::from((world.ip(pod, 1), 8080));
+        let one = Application::plain(at(60), Protocol::Http1, tell).await;
+        let two = Application::plain(at(61), Protocol::Http1, tell).await;
+        assert_eq!(status_of(&world, "A.wild.test:8080").await, "200");
+        assert_eq!(status_of(&world, "b.wild.test").await, "200");
+        assert_eq!(status_of(&world, "b.wild.test").await, "200");
+        assert_eq!((one.requests.get(), two.requests.get()), (1, 2));
+        world.logged(&["status=200", &at(60).to_string()]).await;
+        assert_eq!(status_of(&world, "unknown.wild.test").await, "503");
+        let line = world.logged(&["status=503"]).await;
+        let words = "the resolver knows no address of unknown.wild.test";
+        assert!(line.contains(words), "{line}");
+    });
+}
+
+#[test]
+fn a_host_that_the_wildcard_does_not_cover_is_not_found() {
+    local(async {
+        let mut world = wild(AppProtocol::Http11, |_| vec![]).await;
+        world.put_entry("own.wild.test", 97, |_| {});
+        world.configure().await;
+        for (host, words) in [
+            ("wild.test", "does not cover the host wild.test;"),
+            ("evil.test", "does not cover the host evil.test;"),
+            ("own.wild.test", "belongs to service default/own.wild.test;"),
+        ] {
+            assert_eq!(status_of(&world, host).await, "404", "{host}");
+            world.logged(&["status=404", words]).await;
+        }
+    });
+}
+
+#[test]
+fn a_host_that_leads_to_the_waypoint_or_into_the_mesh_is_refused() {
+    local(async {
+        let hosts = |world: &World| {
+            vec![
+                ("self", world.ip(1, 1)),
+                ("pod", world.ip(5, 1)),
+                ("service", world.ip(96, 1)),
+                ("link", [169, 254, 169, 254].into()),
+                ("zero", [0, 0, 0, 0].into()),
+            ]
+        };
+        let mut world = wild(AppProtocol::Http11, hosts).await;
+        world.put_service("server", 96, AppProtocol::Http11);
+        let pod = world.put_mesh_endpoint("server", "pod", 5);
+        world.configure().await;
+        let plain = Application::plain(pod, Protocol::Http1, tell).await;
+        for (label, words) in [
+            ("self", "the proxy's own address"),
+            ("pod", "is workload"),
+            ("service", "is a Kubernetes Service"),
+            ("link", "a link-local address"),
+            ("zero", "an unspecified address"),
+        ] {
+            let host = format!("{label}.wild.test");
+            assert_eq!(status_of(&world, &host).await, "503", "{host}");
+            world.logged(&["status=503", &host, words]).await;
+        }
+        assert_eq!(plain.connections.get(), 0);
+    });
+}
+
+/// The first bytes of a TLS client.
+fn hello(name: Option<&str>) -> Vec<u8> {
+    let extension = |kind: u16, content: &[u8]| {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&kind.to_be_bytes()[..], &length, content].concat()
+    };
+    let within = |content: &[u8]| {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&length[..], content].concat()
+    };
+    let mut extensions = Vec::new();
+    if let Some(name) = name {
+        let host = [&[0], &within(name.as_bytes())[..]].concat();
+        extensions.extend(extension(0, &within(&host)));
+    }
+    // Groups, signature algorithms, and TLS 1.3.
+    extensions.extend(extension(10, &within(&[0, 23])));
+    extensions.extend(extension(13, &within(&[4, 3])));
+    extensions.extend(extension(43, &[2, 3, 4]));
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    body.extend(within(&extensions));
+    let message = [&[1, 0], &within(&body)[..]].concat();
+    [&[22, 3, 1], &within(&message)[..]].concat()
+}
+
+/// Sends a ClientHello, and returns what comes back.
+async fn greet(world: &World, name: Option<&str>) -> Vec<u8> {
+    let mut stream: Stream = world.ask(vip(world)).await.unwrap();
+    let hello = hello(name);
+    let (first, rest) = hello.split_at(9);
+    for piece in [first, rest] {
+        stream.write_all(piece).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    let mut heard = vec![0; hello.len()];
+    match soon("an echo or an end", stream.read_exact(&mut heard)).await {
+        Ok(_) => {
+            assert_eq!(heard, hello);
+            heard
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn a_tls_connection_goes_to_the_host_of_its_server_name_unchanged() {
+    local(async {
+        let hosts = |world: &World| vec![("a", world.ip(60, 1)), ("self", world.ip(1, 1))];
+        let world = wild(AppProtocol::Tls, hosts).await;
+        let at = SocketAddr::from((world.ip(60, 1), 8080));
+        greet_and_echo(TcpListener::bind(at).await.unwrap(), "");
+        assert!(!greet(&world, Some("A.wild.test")).await.is_empty());
+        world
+            .logged(&["connection complete", &at.to_string()])
+            .await;
+        for (name, words) in [
+            (Some("self.wild.test"), "the proxy's own address"),
+            (Some("a.evil.test"), "does not cover the host"),
+            (None, "no TLS with a server name"),
+        ] {
+            assert!(greet(&world, name).await.is_empty(), "{name:?}");
+            world
+                .logged(&["connection complete", "error=", words])
+                .await;
+        }
+    });
+}
+
+/// A world with the entry `rr.test`, whose hostname has two addresses; the resolver says the second one first once `is_turned`.
+async fn two_addresses(is_one_at_a_time: bool) -> (World, [SocketAddr; 2], Rc<Cell<bool>>) {
+    let mut world = World::unconfigured();
+    world.put_entry("rr.test", 98, |service| {
+        service.ports[0].app_protocol = AppProtocol::Http11.into();
+        if is_one_at_a_time {
+            service.extensions.push(Extension {
+                name: "lateen.dns-round-robin".to_owned(),
+                config: None,
+            });
+        }
+    });
+    world.put_named_endpoint("rr.test", "rr.test");
+    world.configure().await;
+    let both = [60, 61].map(|pod| SocketAddr::from((world.ip(pod, 1), 8080)));
+    let is_turned = Rc::new(Cell::new(false));
+    let (turned, addresses) = (Rc::clone(&is_turned), both.map(|at| octets(at.ip())));
+    let says = move |_: &str| match turned.get() {
+        false => addresses.to_vec(),
+        true => addresses.iter().rev().copied().collect(),
+    };
+    dns::serve(world.resolver(), says).await;
+    (world, both, is_turned)
+}
+
+/// Answers after a while.
+async fn slowly(
+    request: FramedRequest,
+    exchange: server::Exchange,
+) -> Result<(), lateen_exchange::Error> {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    tell(request, exchange).await
+}
+
+#[test]
+fn the_first_address_of_a_round_robin_host_takes_all_new_connections() {
+    local(async {
+        let (world, [first, second], is_turned) = two_addresses(true).await;
+        let one = Application::plain(first, Protocol::Http1, slowly).await;
+        let two = Application::plain(second, Protocol::Http1, slowly).await;
+        let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
+        for _ in 0..4 {
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+        }
+        assert_eq!((one.connections.get(), one.requests.get()), (1, 4));
+        assert_eq!(two.connections.get(), 0);
+        // The answer runs out after a second. The connection that is open goes on.
+        is_turned.set(true);
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        assert_eq!(get(&client, "GET", "/after").await.0, 200);
+        assert_eq!((one.requests.get(), two.requests.get()), (5, 0));
+        world.logged(&["/after", &first.to_string()]).await;
+        // A second one at the same time goes to the other address.
+        let other = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
+        let (x, y) = tokio::join!(get(&client, "GET", "/x"), get(&other, "GET", "/y"));
+        assert_eq!((x.0, y.0), (200, 200));
+        assert_eq!((one.requests.get(), two.requests.get()), (6, 1));
+    });
+}
+
+#[test]
+fn all_addresses_of_another_host_take_requests() {
+    local(async {
+        let (world, [first, second], _) = two_addresses(false).await;
+        let one = Application::plain(first, Protocol::Http1, tell).await;
+        let two = Application::plain(second, Protocol::Http1, tell).await;
+        let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
+        for _ in 0..30 {
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+        }
+        assert!(one.requests.get() > 0 && two.requests.get() > 0);
+    });
+}
