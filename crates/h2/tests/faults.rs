@@ -68,6 +68,11 @@ fn faults_of_the_connection() {
             Code::PROTOCOL_ERROR,
         ),
         (
+            "frames too large",
+            frame(4, 0, 0, &[0, 5, 1, 0, 0, 0]),
+            Code::PROTOCOL_ERROR,
+        ),
+        (
             "push neither on nor off",
             frame(4, 0, 0, &[0, 2, 0, 0, 0, 2]),
             Code::PROTOCOL_ERROR,

@@ -9,11 +9,12 @@ use std::path::Path;
 use csv::{Terminator, WriterBuilder};
 
 use crate::record::Kind;
-use crate::report::{Report, Summary};
+use crate::report::Report;
 
 /// The names of the columns and the line of a report.
 fn columns(report: &Report) -> Vec<(String, String)> {
     let (config, counts) = (&report.config, &report.counts);
+    let cpu = &report.generator.cpu_us_per_request;
     let columns: [(&str, &dyn Display); 19] = [
         ("started_unix_ms", &report.started_unix_ms),
         ("name", &report.name),
@@ -33,10 +34,7 @@ fn columns(report: &Report) -> Vec<(String, String)> {
         ("unanswered", &counts.unanswered),
         ("connections_opened", &counts.connections_opened),
         ("content_bytes", &counts.content_bytes),
-        (
-            "generator_cpu_us_per_request",
-            &report.generator.cpu_us_per_request,
-        ),
+        ("generator_cpu_us_per_request", cpu),
     ];
     let columns = columns.map(|(name, value)| (name.to_owned(), value.to_string()));
     let mut columns = Vec::from(columns);
@@ -44,8 +42,13 @@ fn columns(report: &Report) -> Vec<(String, String)> {
         if matches!(kind, Kind::WarmupConnect | Kind::WarmupHandshake) {
             continue;
         }
-        let points = points(&report.times[kind]);
-        columns.extend(points.map(|(point, value)| (format!("{name}_{point}_ms"), value)));
+        let times = &report.times[kind];
+        columns.extend(times.figures().map(|(point, figure)| {
+            // A mean must not count a zero that nobody measured.
+            let told = figure.filter(|_| times.count > 0);
+            let told = told.map_or(String::new(), |figure| figure.to_string());
+            (format!("{name}_{point}_ms"), told)
+        }));
     }
     columns
 }
@@ -54,23 +57,6 @@ fn columns(report: &Report) -> Vec<(String, String)> {
 #[cfg(test)]
 pub fn row(report: &Report) -> std::collections::BTreeMap<String, String> {
     columns(report).into_iter().collect()
-}
-
-/// The figures of a histogram; empty where there is nothing to sum up or to tell, so that no mean counts a zero
-/// that nobody measured.
-fn points(times: &Summary) -> impl Iterator<Item = (&'static str, String)> {
-    let count = times.count;
-    let ends = [("min", Some(times.min)), ("avg", Some(times.avg))].into_iter();
-    let figures = ends
-        .chain(times.percentiles.each())
-        .chain([("max", Some(times.max))]);
-    figures.map(move |(name, figure)| {
-        let told = figure.filter(|_| count > 0);
-        (
-            name,
-            told.map_or(String::new(), |figure| figure.to_string()),
-        )
-    })
 }
 
 fn line(fields: impl Iterator<Item = String>) -> io::Result<Vec<u8>> {

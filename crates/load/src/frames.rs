@@ -11,6 +11,9 @@ use flate2::write::GzEncoder;
 /// The largest message, in bytes, before and after it is decompressed; gRPC's usual limit.
 const MAX_MESSAGE: usize = 4 << 20;
 
+/// The largest message that is skipped, in bytes.
+const MAX_SKIPPED: usize = 1 << 30;
+
 /// Length and flag.
 const HEAD: usize = 5;
 
@@ -40,23 +43,37 @@ impl Frames {
         self.0.is_empty()
     }
 
-    /// The next message, if all of it is there. `gzip` is whether messages may be compressed.
-    pub fn next(&mut self, gzip: bool) -> Result<Option<Bytes>, Broken> {
-        let Some((head, _)) = self.0.split_first_chunk::<HEAD>() else {
+    /// Whether the next message is compressed, and its length, if all of it is there.
+    fn head(&self, gzip: bool, most: usize) -> Result<Option<(bool, usize)>, Broken> {
+        let Some((&[compressed, length @ ..], content)) = self.0.split_first_chunk::<HEAD>() else {
             return Ok(None);
         };
-        let compressed = match head[0] {
+        let compressed = match compressed {
             0 => false,
             1 if gzip => true,
             _ => return Err(Broken::Malformed),
         };
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if length > MAX_MESSAGE {
+        let length = u32::from_be_bytes(length) as usize;
+        if length > most {
             return Err(Broken::TooLarge);
         }
-        if self.0.len() < HEAD + length {
+        Ok((content.len() >= length).then_some((compressed, length)))
+    }
+
+    /// Drops the next message, compressed or not, and gives its length, if all of it is there.
+    pub fn skip(&mut self) -> Result<Option<usize>, Broken> {
+        let head = self.head(true, MAX_SKIPPED)?;
+        Ok(head.map(|(_, length)| {
+            self.0.advance(HEAD + length);
+            length
+        }))
+    }
+
+    /// The next message, if all of it is there. `gzip` is whether messages may be compressed.
+    pub fn next(&mut self, gzip: bool) -> Result<Option<Bytes>, Broken> {
+        let Some((compressed, length)) = self.head(gzip, MAX_MESSAGE)? else {
             return Ok(None);
-        }
+        };
         self.0.advance(HEAD);
         let message = self.0.split_to(length).freeze();
         if !compressed {
@@ -132,12 +149,23 @@ mod tests {
         ) {
             let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message, gzip)).collect();
             let pieces: Vec<&[u8]> = bytes.chunks(cut).collect();
+            let mut frames = Frames::default();
+            let mut lengths = Vec::new();
+            for piece in &pieces {
+                frames.push(piece);
+                while let Some(length) = frames.skip().unwrap() { lengths.push(length); }
+            }
+            prop_assert!(frames.is_empty());
+            let sent = messages.iter().map(|message| frame(message, gzip).len() - HEAD);
+            prop_assert_eq!(lengths, sent.collect::<Vec<_>>());
             prop_assert_eq!(all(&pieces, gzip), Ok(messages.into_iter().map(Bytes::from).collect()));
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), gzip in any::<bool>()) {
             let _ = all(&[&bytes], gzip);
+            let mut frames = Frames(bytes[..].into());
+            while let Ok(Some(_)) = frames.skip() {}
         }
     }
 }

@@ -12,16 +12,16 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 /// The most sockets that one wait reports.
 const MOST: usize = 256;
 
-/// A set of sockets and what happened to them. Every socket is watched edge-triggered and in both
+/// A set of sockets and their readiness. Every socket is watched edge-triggered and in both
 /// directions from the start, so that a connection costs one registration in its whole life.
 #[derive(Debug)]
 pub struct Poll {
     epoll: OwnedFd,
-    /// What the last wait found.
+    /// The findings of the last wait.
     ready: Vec<Ready>,
 }
 
-/// What happened to one socket.
+/// The readiness of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// The token that the socket was added under.
@@ -74,7 +74,7 @@ impl Poll {
         Ok(self.ready.len())
     }
 
-    /// What the last [`Poll::wait`] found, `index` being less than what it returned.
+    /// One finding of the last [`Poll::wait`]; `index` is less than the number that it returned.
     pub fn ready(&self, index: usize) -> Ready {
         self.ready[index]
     }

@@ -106,7 +106,7 @@ impl<T> IndexMut<Kind> for ByKind<T> {
     }
 }
 
-/// How a request failed.
+/// The kind of a request's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
     /// Nothing listens at the target, or something refuses.
@@ -119,7 +119,7 @@ pub enum Failure {
     Closed,
     /// The response took longer than the limit.
     Timeout,
-    /// What came back was not what the protocol allows.
+    /// The answer was not what the protocol allows.
     Malformed,
     /// TLS could not be set up, or broke: a certificate, a name, a protocol that was not agreed on.
     Tls,
@@ -144,13 +144,13 @@ impl fmt::Display for Failure {
 /// The instants of one request, in nanoseconds since the run began.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Timing {
-    /// When it was meant to start.
+    /// The instant at which it was meant to start.
     pub intended: u64,
-    /// When its connection had become free for it, if that was after `intended`.
+    /// The instant at which its connection had become free for it, if that was after `intended`.
     pub possible: u64,
-    /// When it was sent or, on a new connection, when connecting began.
+    /// The instant at which it was sent or, on a new connection, connecting began.
     pub begun: u64,
-    /// When its response was complete, or it failed.
+    /// The instant at which its response was complete, or it failed.
     pub done: u64,
 }
 
@@ -159,7 +159,7 @@ pub struct Timing {
 pub struct Record {
     warmup_end: u64,
     end: u64,
-    /// When the last measured request ended.
+    /// The instant at which the last measured request ended.
     last: u64,
     /// The times of each kind.
     pub times: ByKind<Times>,
@@ -171,7 +171,7 @@ pub struct Record {
     pub ok_in_time: u64,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// What was said of the first failure of each kind, where there was more to say than its kind.
+    /// The detail of the first failure of each kind, where there was more to say than its kind.
     pub details: BTreeMap<Failure, String>,
     /// Failures during the warm-up.
     pub warmup_failures: BTreeMap<Failure, u64>,
@@ -251,7 +251,7 @@ impl Record {
         }
     }
 
-    /// Keeps what is to be said of a failure, if it is the first of its kind.
+    /// Keeps the detail of a failure, if it is the first of its kind.
     pub fn explain(&mut self, failure: Failure, detail: impl FnOnce() -> String) {
         self.details.entry(failure).or_insert_with(detail);
     }
@@ -278,17 +278,17 @@ impl Record {
         self.last = self.last.max(other.last);
     }
 
-    /// How many measured requests failed.
+    /// The number of measured requests that failed.
     pub fn failed_count(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// How many requests failed, those of the warm-up among them.
+    /// The number of requests that failed, those of the warm-up among them.
     pub fn all_failed_count(&self) -> u64 {
         self.failed_count() + self.warmup_failures.values().sum::<u64>()
     }
 
-    /// How many requests were answered, those of the warm-up among them.
+    /// The number of requests that were answered, those of the warm-up among them.
     pub fn all_ok_count(&self) -> u64 {
         self.ok + self.times[Kind::Warmup].len()
     }
@@ -298,13 +298,13 @@ impl Record {
         self.end = self.end.min(now);
     }
 
-    /// How long was measured, in nanoseconds.
+    /// The measured time, in nanoseconds.
     pub fn measured(&self) -> u64 {
         self.end.saturating_sub(self.warmup_end)
     }
 
-    /// How long it took until every measured request had ended: the measured time and, if answers came
-    /// after it, the time until the last; in nanoseconds.
+    /// The time until every measured request had ended, in nanoseconds: the measured time and, if
+    /// answers came after it, the time until the last.
     pub fn ended(&self) -> u64 {
         self.end.max(self.last).saturating_sub(self.warmup_end)
     }

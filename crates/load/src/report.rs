@@ -21,18 +21,18 @@ pub const FORMAT: &str = "lateen-load/1";
 pub struct Report {
     /// [`FORMAT`].
     pub format: String,
-    /// What was measured, for example `none` or `mesh`.
+    /// The name of the measured setup, for example `none` or `mesh`.
     pub name: String,
     /// Which repetition this is, from 1.
     pub round: u32,
-    /// What was asked for.
+    /// The plan of the run.
     pub config: Config,
-    /// When the run began, in milliseconds since 1970.
+    /// The start of the run, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// How long was measured, without the warm-up, in seconds.
+    /// The measured time, without the warm-up, in seconds.
     pub measured_s: f64,
-    /// How long it took until every measured request had ended, in seconds: the measured time and, if
-    /// answers came after it, the time until the last.
+    /// The time until every measured request had ended, in seconds: the measured time and, if answers
+    /// came after it, the time until the last.
     pub ended_s: f64,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
@@ -47,22 +47,22 @@ pub struct Report {
     pub errors: BTreeMap<String, u64>,
     /// The same for the warm-up.
     pub warmup_errors: BTreeMap<String, u64>,
-    /// What was said of the first failure of a kind, where there was more to say.
+    /// The detail of the first failure of a kind, where there was more to say.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_details: BTreeMap<String, String>,
     /// The times of each kind. Unless something else is asked for, the response time is "latency".
     #[serde(flatten)]
     pub times: ByKind<Summary>,
-    /// What the generator itself used.
+    /// The generator's own use of the machine.
     pub generator: Generator,
 }
 
-/// What a run was asked to do.
+/// The plan of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Config {
-    /// Where the requests went; the first, if they went to several.
+    /// The target of the requests; the first, if there are several.
     pub url: String,
-    /// What its host resolved to.
+    /// The address of its host.
     pub address: String,
     /// All targets, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -88,32 +88,32 @@ pub struct Config {
     pub duration_s: f64,
     /// Time before that, in seconds.
     pub warmup_s: f64,
-    /// How many requests were to be sent, where not the time ends the run.
+    /// The number of requests to send, where not the time ends the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// Whether connections carry more than one request.
     pub keepalive: bool,
-    /// How many requests a connection carries before it is replaced: at least, at most.
+    /// The number of requests that a connection carries before it is replaced: at least, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<[u64; 2]>,
     /// Connections replaced per second, beside that.
     pub connection_rate: f64,
-    /// How starts were spread: uniform, poisson, jitter or closed-loop.
+    /// The spread of starts: uniform, poisson, jitter or closed-loop.
     pub arrivals: String,
     /// Pause of a closed loop between an answer and the next request, in seconds.
     pub think_s: f64,
     /// The limit of a request, in seconds.
     pub timeout_s: f64,
-    /// What the random spread began with.
+    /// The seed of the random spread.
     pub seed: u64,
 }
 
 /// One of several targets.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TargetConfig {
-    /// Where the requests went.
+    /// The target.
     pub url: String,
-    /// What its host resolved to.
+    /// The address of its host.
     pub address: String,
     /// Its share, relative to the others'.
     pub weight: f64,
@@ -143,13 +143,13 @@ pub struct Counts {
 /// Requests per second.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Rates {
-    /// What was asked for; 0 in a closed loop.
+    /// The wanted rate; 0 in a closed loop.
     pub wanted_qps: f64,
     /// Answers below 400 that came within the measured time, per second of it.
     pub achieved_qps: f64,
 }
 
-/// What the generator used in the whole run.
+/// The generator's use of the machine in the whole run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Generator {
     /// Processor time per request, user space and kernel together, in microseconds.
@@ -160,7 +160,7 @@ pub struct Generator {
     pub wait_share: f64,
 }
 
-/// How many times must lie beyond a percentile for it to be told: what rests on fewer is chance.
+/// The number of times that must lie beyond a percentile for it to be told: one that rests on fewer is chance.
 const LEAST_BEYOND: f64 = 100.0;
 
 /// Whether enough of so many times lie beyond a quantile.
@@ -169,48 +169,19 @@ pub fn is_told(quantile: f64, count: u64) -> bool {
     (1.0 - quantile) * count as f64 >= LEAST_BEYOND * (1.0 - 1e-9)
 }
 
-/// Percentiles in milliseconds; absent where too few times lie beyond.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Percentiles([Option<f64>; 5]);
-
-impl Percentiles {
-    /// The quantile of each, and its name.
-    pub const ALL: [(f64, &str); 5] = [
-        (0.5, "p50"),
-        (0.75, "p75"),
-        (0.9, "p90"),
-        (0.99, "p99"),
-        (0.999, "p99.9"),
-    ];
-
-    /// Asks for each.
-    pub fn new(at: impl Fn(f64) -> Option<f64>) -> Percentiles {
-        Percentiles(Percentiles::ALL.map(|(quantile, _)| at(quantile)))
-    }
-
-    /// The name and the value of each.
-    pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
-        let names = Percentiles::ALL.map(|(_, name)| name);
-        names.into_iter().zip(self.0)
-    }
-
-    /// One of them.
-    pub fn at(&self, quantile: f64) -> Option<f64> {
-        let mut all = Percentiles::ALL.iter();
-        self.0[all.position(|(known, _)| *known == quantile)?]
-    }
-}
-
-impl Serialize for Percentiles {
-    fn serialize<S: JsonSerializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.each().filter(|(_, value)| value.is_some()))
-    }
-}
+/// The percentiles of a summary: the quantile of each, and its name.
+pub const PERCENTILES: [(f64, &str); 5] = [
+    (0.5, "p50"),
+    (0.75, "p75"),
+    (0.9, "p90"),
+    (0.99, "p99"),
+    (0.999, "p99.9"),
+];
 
 /// A histogram in numbers; milliseconds. A percentile is absent where too few times lie beyond it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many times it holds. All else is 0 when it holds none.
+    /// The number of times that it holds. All else is 0 when it holds none.
     pub count: u64,
     /// Smallest.
     pub min: f64,
@@ -218,9 +189,9 @@ pub struct Summary {
     pub avg: f64,
     /// Standard deviation.
     pub stddev: f64,
-    /// The percentiles.
+    /// [`PERCENTILES`] by name.
     #[serde(flatten)]
-    pub percentiles: Percentiles,
+    pub percentiles: BTreeMap<&'static str, f64>,
     /// Largest.
     pub max: f64,
     /// All of it in nanoseconds: HdrHistogram's V2 encoding in base64.
@@ -253,22 +224,38 @@ impl Summary {
         V2Serializer::new()
             .serialize(histogram, &mut encoded)
             .expect("a histogram fits into memory twice");
-        let at = |quantile| Some(ms(histogram.value_at_quantile(quantile) as f64));
+        let at = |(quantile, name)| (name, ms(histogram.value_at_quantile(quantile) as f64));
         Summary {
             count: histogram.len(),
             min: ms(histogram.min() as f64),
             avg: ms(histogram.mean()),
             stddev: ms(histogram.stdev()),
-            percentiles: Percentiles::new(at),
+            percentiles: PERCENTILES.map(at).into(),
             max: ms(histogram.max() as f64),
             histogram: STANDARD.encode(encoded),
         }
     }
 
+    /// The percentiles, of which some may be absent.
+    pub fn percentiles(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+        PERCENTILES
+            .map(|(_, name)| (name, self.percentiles.get(name).copied()))
+            .into_iter()
+    }
+
+    /// Each figure and its name.
+    pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+        let ends = [("min", Some(self.min)), ("avg", Some(self.avg))];
+        let figures = ends.into_iter().chain(self.percentiles());
+        figures.chain([("max", Some(self.max))])
+    }
+
     /// Leaves out the percentiles that rest on too few times.
     fn leave_out_few(&mut self) {
-        let (all, count) = (self.percentiles, self.count);
-        self.percentiles = Percentiles::new(|q| all.at(q).filter(|_| is_told(q, count)));
+        let few = |(quantile, _): &(f64, &str)| !is_told(*quantile, self.count);
+        for (_, name) in PERCENTILES.into_iter().filter(few) {
+            self.percentiles.remove(name);
+        }
     }
 
     /// The histogram itself, in nanoseconds; empty where the summary has none.
@@ -283,7 +270,7 @@ impl Summary {
         times
     }
 
-    /// What so much of the times is no longer than, however few lie beyond: to judge by, not to tell.
+    /// The time that so much of the times is no longer than, however few lie beyond: to judge by, not to tell.
     pub fn quantile(&self, quantile: f64) -> f64 {
         ms(self.times().value_at_quantile(quantile) as f64)
     }
@@ -298,13 +285,6 @@ impl Report {
     /// Leaves out the percentiles with fewer than 100 times beyond them.
     pub fn leave_out_few(&mut self) {
         self.times.iter_mut().for_each(Summary::leave_out_few);
-    }
-
-    /// The report as JSON, ending in a line feed.
-    pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_string_pretty(self).expect("a report has only string keys");
-        json.push('\n');
-        json
     }
 
     /// The report as a person reads it.
@@ -355,7 +335,7 @@ impl Report {
                 continue;
             }
             let _ = write!(out, "{name:22}{:>10.3}", summary.avg);
-            for (_, value) in summary.percentiles.each() {
+            for (_, value) in summary.percentiles() {
                 left_out |= value.is_none();
                 let value = value.map_or("–".to_owned(), |value| format!("{value:.3}"));
                 let _ = write!(out, "{value:>10}");

@@ -3,28 +3,18 @@
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Why a URL cannot be used, with its fix.
+/// A reason why a URL cannot be used, with its fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The text is not a URL of the kind that is served here.
-    #[error("url {url:?}: {reason}")]
-    Invalid {
-        /// What was given.
-        url: String,
-        /// What is wrong with it and what to write instead.
-        reason: &'static str,
-    },
-    /// The name did not resolve.
-    #[error("resolve {host}: {source}; check the name, and that a resolver knows it from here")]
-    Resolve {
-        /// The host of the URL.
-        host: String,
-        /// What the resolver said.
-        source: io::Error,
-    },
+    /// The text is not a URL of the kind that is served here; the fault in it and its cure.
+    #[error("url {0:?}: {1}")]
+    Invalid(String, &'static str),
+    /// The host of the URL did not resolve; the resolver's error.
+    #[error("resolve {0}: {1}; check the name, and that a resolver knows it from here")]
+    Resolve(String, #[source] io::Error),
 }
 
-/// What is spoken to a target, from the scheme of its URL.
+/// The protocol of a target, from the scheme of its URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     /// HTTP in the clear.
@@ -78,10 +68,7 @@ pub struct Url {
 impl Url {
     /// Takes apart `scheme://host[:port][/path][?query]`.
     pub fn parse(url: &str) -> Result<Url, TargetError> {
-        let invalid = |reason| TargetError::Invalid {
-            url: url.to_owned(),
-            reason,
-        };
+        let invalid = |reason| TargetError::Invalid(url.to_owned(), reason);
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
             let reason = "only printable ASCII may stand in a url; percent-encode the rest";
             return Err(invalid(reason));
@@ -144,10 +131,7 @@ impl Url {
 
     /// Resolves the host to its first address, IPv4 first, since that is what every mesh carries.
     pub fn resolve(&self) -> Result<SocketAddr, TargetError> {
-        let failed = |source| TargetError::Resolve {
-            host: self.host.clone(),
-            source,
-        };
+        let failed = |source| TargetError::Resolve(self.host.clone(), source);
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
         let first = addresses.map_err(failed)?.min_by_key(SocketAddr::is_ipv6);
         first.ok_or_else(|| failed(io::Error::other("no address")))

@@ -1,7 +1,9 @@
 //! Durations and request fields as users write them.
 
-use lateen_http::FieldName;
+use std::ops::RangeBounds;
 use std::time::Duration;
+
+use lateen_http::FieldName;
 
 /// Reads `10s`, `250ms`, `1.5h`, `1m30s`: what Go's and Kubernetes' tools accept. At most a year.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -37,6 +39,18 @@ pub fn go_nanoseconds(text: &str) -> Option<f64> {
         if rest.is_empty() {
             return Some(nanoseconds);
         }
+    }
+}
+
+/// Reads a number in a range; `cure` says what to write instead of another.
+pub fn number(
+    range: impl RangeBounds<f64> + Clone,
+    cure: &'static str,
+) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.trim().parse::<f64>().ok();
+        let number = number.filter(|number| range.contains(number));
+        number.ok_or_else(|| cure.to_owned())
     }
 }
 
@@ -106,21 +120,24 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_dangerous_ones_refused() {
-        for (text, name, value) in [
-            ("X-A:  b c ", "X-A", "b c"),
-            ("Host: other", "Host", "other"),
-        ] {
-            assert_eq!(header(text), Ok((name.to_owned(), value.to_owned())));
+    fn numbers_out_of_range_are_refused() {
+        let weight = number(0.000_001..=1e6, "above zero");
+        assert_eq!(weight("3"), Ok(3.0));
+        for text in ["0", "-1", "nan", "inf", "1e7", "x", ""] {
+            assert_eq!(weight(text), Err("above zero".to_owned()), "{text}");
         }
-        for text in [
-            "no colon",
-            ": v",
-            "a b: c",
-            "a: b\r\nc: d",
-            "Connection: close",
-            "Content-Length: 4",
-        ] {
+    }
+
+    #[test]
+    fn fields_are_read_and_dangerous_ones_refused() {
+        let field = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(header("X-A:  b c "), field("X-A", "b c"));
+        assert_eq!(header("Host: other"), field("Host", "other"));
+        let own = "Connection: close|Content-Length: 4";
+        for text in "no colon|: v|a b: c|a: b\r\nc: d"
+            .split('|')
+            .chain(own.split('|'))
+        {
             assert!(header(text).is_err(), "{text}");
         }
     }

@@ -16,7 +16,7 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-/// What the user says about TLS.
+/// The user's options of TLS.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Trust these certificates (PEM) instead of the system's
@@ -40,44 +40,31 @@ impl Options {
     /// The first option that says something about TLS which must not be passed over. Taking any
     /// certificate is none: who speaks no TLS needs none.
     pub fn first(&self) -> Option<&'static str> {
-        [
-            (self.cert.is_some(), "--cert"),
-            (self.cacert.is_some(), "--cacert"),
-            (self.server_name.is_some(), "--server-name"),
-        ]
-        .into_iter()
-        .find_map(|(given, name)| given.then_some(name))
+        let cert = self.cert.as_ref().map(|_| "--cert");
+        let cacert = self.cacert.as_ref().map(|_| "--cacert");
+        let name = self.server_name.as_ref().map(|_| "--server-name");
+        cert.or(cacert).or(name)
     }
 }
 
-/// Why TLS cannot be set up, with its fix.
+/// A reason why TLS cannot be set up, with its fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file could not be used.
-    #[error("read {path}: {reason}")]
-    File {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A file could not be used; its path and the fault.
+    #[error("read {0}: {1}")]
+    File(String, String),
     /// The options do not fit together.
     #[error("tls: {0}")]
     Options(String),
     /// The handshake or a record failed.
     #[error("{0}{fix}", fix = fix(.0))]
     Failed(#[from] rustls::Error),
-    /// The server did not agree to the protocol.
+    /// The server did not agree to the protocol that was offered; the protocol that it chose.
     #[error(
-        "the server does not agree to speak {wanted} (ALPN); it speaks {spoken}: {fix}",
-        fix = if *wanted == "h2" { "leave --http2 out" } else { "use --http2" }
+        "the server does not agree to speak {0} (ALPN); it speaks {1}: {fix}",
+        fix = if *.0 == "h2" { "leave --http2 out" } else { "use --http2" }
     )]
-    Protocol {
-        /// What was offered.
-        wanted: &'static str,
-        /// What the server chose.
-        spoken: String,
-    },
+    Protocol(&'static str, String),
 }
 
 fn fix(error: &rustls::Error) -> &'static str {
@@ -135,15 +122,12 @@ impl Connector {
             true => builder.dangerous().with_custom_certificate_verifier(any),
             false => builder.with_root_certificates(trusted(options.cacert.as_deref())?),
         };
-        let mut config = match (&options.cert, &options.key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(cert), Some(key)) => builder
+        // The command line demands both or none.
+        let mut config = match options.cert.as_ref().zip(options.key.as_ref()) {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => builder
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
                 .map_err(|error| unfit("--cert", "--key", &error))?,
-            _ => {
-                let reason = "--cert and --key are of use only together";
-                return Err(TlsError::Options(reason.to_owned()));
-            }
         };
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
         config.resumption = Resumption::disabled();
@@ -161,7 +145,7 @@ impl Connector {
     /// A session that has sent nothing.
     pub fn session(&self) -> Result<Session, TlsError> {
         let mut tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
-        // What is sent is bounded by what a run sends at once, not here.
+        // A run bounds the bytes that it sends at once; the session does not.
         tls.set_buffer_limit(None);
         Ok(Session {
             tls,
@@ -194,12 +178,10 @@ pub fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Why a file cannot be used, and what it must hold.
+/// The error of a file that cannot be used, with the content that it must hold.
 pub fn unusable(path: &Path, reason: &dyn fmt::Display, content: &str) -> TlsError {
-    TlsError::File {
-        path: path.display().to_string(),
-        reason: format!("{reason}; it must hold {content}"),
-    }
+    let reason = format!("{reason}; it must hold {content}");
+    TlsError::File(path.display().to_string(), reason)
 }
 
 /// Reads the certificates of a file, at least one.
@@ -220,7 +202,7 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, &error, content))
 }
 
-/// Why the certificate of one option cannot be used with the key of another.
+/// The error of a certificate of one option that cannot be used with the key of another.
 pub fn unfit(cert: &str, key: &str, error: &rustls::Error) -> TlsError {
     let (option, cure) = match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -255,15 +237,13 @@ impl Session {
             None if self.alpn == "http/1.1" => Ok(()),
             other => {
                 let name = other.unwrap_or(b"something without a name");
-                Err(TlsError::Protocol {
-                    wanted: self.alpn,
-                    spoken: String::from_utf8_lossy(name).into_owned(),
-                })
+                let spoken = String::from_utf8_lossy(name).into_owned();
+                Err(TlsError::Protocol(self.alpn, spoken))
             }
         }
     }
 
-    /// Takes what the server sent, and adds what it means to `plain`.
+    /// Takes the server's bytes, and adds the clear text to `plain`.
     pub fn read(&mut self, mut input: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
         while !input.is_empty() {
             // Reading from a slice fails only where too much is held back, which what follows empties.
@@ -283,7 +263,7 @@ impl Session {
         self.tls.wants_write()
     }
 
-    /// Takes what is to be sent.
+    /// Takes clear text to send.
     pub fn write(&mut self, plain: &[u8]) -> Result<(), TlsError> {
         let written = self.tls.writer().write_all(plain);
         written.map_err(|error| rustls::Error::General(error.to_string()).into())

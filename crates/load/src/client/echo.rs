@@ -74,19 +74,11 @@ mod tests {
 
     fn started(payload: &[u8]) -> Echo {
         let mut echo = Echo::new(payload.into());
-        let (slot, request, last) = (0, 0, false);
-        echo.start(
-            Start {
-                slot,
-                request,
-                last,
-            },
-            &mut Output::default(),
-        );
+        echo.start(Start::default(), &mut Output::default());
         echo
     }
 
-    /// What comes of bytes, or nothing where they are refused.
+    /// The completions that bytes bring, or nothing where they are refused.
     fn hear(echo: &mut Echo, bytes: &[u8]) -> Option<Vec<Completion>> {
         let mut out = Output::default();
         let heard = echo.receive(&Bytes::copy_from_slice(bytes), 0, &mut out);

@@ -182,37 +182,21 @@ mod tests {
         }
     }
 
-    fn text(request: &Request, last: bool) -> String {
-        let message = Message::new(request);
-        let bytes = if last { message.last } else { message.keep };
-        String::from_utf8(bytes).unwrap()
-    }
-
     #[test]
     fn requests_say_what_they_must_and_no_more() {
         let agent = format!("Host: a:1\r\nUser-Agent: {USER_AGENT}\r\n");
         let own = [("host", "b"), ("user-agent", "c")];
-        for (request, last, expected) in [
-            (
-                request("GET", "", &[]),
-                false,
-                format!("GET /x?y HTTP/1.1\r\n{agent}\r\n"),
-            ),
-            (
-                request("POST", "", &[]),
-                true,
-                format!(
-                    "POST /x?y HTTP/1.1\r\n{agent}Content-Length: 0\r\nConnection: close\r\n\r\n"
-                ),
-            ),
-            (
-                request("PUT", "abc", &own),
-                false,
-                "PUT /x?y HTTP/1.1\r\nhost: b\r\nuser-agent: c\r\nContent-Length: 3\r\n\r\nabc"
-                    .to_owned(),
-            ),
+        let get = Message::new(&request("GET", "", &[])).keep;
+        let post = Message::new(&request("POST", "", &[])).last;
+        let put = Message::new(&request("PUT", "abc", &own)).keep;
+        let closes = "Content-Length: 0\r\nConnection: close\r\n";
+        let fields = "host: b\r\nuser-agent: c\r\nContent-Length: 3\r\n";
+        for (message, expected) in [
+            (get, format!("GET /x?y HTTP/1.1\r\n{agent}\r\n")),
+            (post, format!("POST /x?y HTTP/1.1\r\n{agent}{closes}\r\n")),
+            (put, format!("PUT /x?y HTTP/1.1\r\n{fields}\r\nabc")),
         ] {
-            assert_eq!(text(&request, last), expected);
+            assert_eq!(String::from_utf8(message).unwrap(), expected);
         }
     }
 
@@ -220,11 +204,15 @@ mod tests {
         Http1::new([Message::new(&request(method, "", &[]))].into())
     }
 
-    const START: Start = Start {
-        slot: 3,
-        request: 0,
-        last: false,
-    };
+    fn start(client: &mut Http1, last: bool) {
+        let (slot, request) = (3, 0);
+        let start = Start {
+            slot,
+            request,
+            last,
+        };
+        client.start(start, &mut Output::default());
+    }
 
     fn answer(content: u64) -> Completion {
         let status = 200;
@@ -232,7 +220,7 @@ mod tests {
         Completion { slot: 3, outcome }
     }
 
-    /// What comes of bytes, and whether they are of the protocol.
+    /// The completions that bytes bring, and whether the bytes are of the protocol.
     fn hear(client: &mut Http1, bytes: &[u8]) -> (Vec<Completion>, bool) {
         let mut out = Output::default();
         let heard = client.receive(&Bytes::copy_from_slice(bytes), 0, &mut out);
@@ -244,7 +232,7 @@ mod tests {
         let mut client = client("GET");
         for _ in 0..2 {
             assert_eq!(client.room(), 1);
-            client.start(START, &mut Output::default());
+            start(&mut client, false);
             assert_eq!(client.room(), 0);
             let mut done = Vec::new();
             for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
@@ -260,7 +248,7 @@ mod tests {
     fn the_last_request_and_a_closing_answer_end_the_connection() {
         let started = |method, last| {
             let mut client = client(method);
-            client.start(Start { last, ..START }, &mut Output::default());
+            start(&mut client, last);
             client
         };
         let last = started("GET", true);
@@ -270,10 +258,8 @@ mod tests {
         assert_eq!(hear(&mut closing, head), (vec![answer(0)], true));
         assert!(closing.is_over() && closing.room() == 0);
         let mut until = started("GET", false);
-        assert_eq!(
-            hear(&mut until, b"HTTP/1.1 200 OK\r\n\r\nabc"),
-            (vec![], true)
-        );
+        let begun = hear(&mut until, b"HTTP/1.1 200 OK\r\n\r\nabc");
+        assert_eq!(begun, (vec![], true));
         let mut out = Output::default();
         until.end(&mut out);
         assert_eq!(out.done, [answer(3)]);
@@ -283,7 +269,7 @@ mod tests {
     fn what_was_not_asked_for_is_malformed() {
         assert_eq!(hear(&mut client("GET"), b"x"), (vec![], false));
         let mut talkative = client("GET");
-        talkative.start(START, &mut Output::default());
+        start(&mut talkative, false);
         let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
         assert_eq!(hear(&mut talkative, two), (vec![], false));
     }

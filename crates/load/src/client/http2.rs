@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lateen_h2::{Code, Connection, ConnectionError, Event, Field, Known, StreamId, Timestamp};
 
-use super::grpc::Messages;
 use super::interface::{Answer, Client, Completion, Malformed, Output, Start};
+use crate::frames::Frames;
 use crate::record::Failure;
 pub use requests::{Form, Requests};
 
@@ -20,13 +20,13 @@ const MAX_ACKNOWLEDGEMENTS: usize = 64 * 1024;
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
-    /// Whose answer comes; `None` for a stream of messages between two of them.
+    /// The request whose answer comes; `None` for a stream of messages between two of them.
     slot: Option<usize>,
     request: usize,
     status: u16,
     grpc_status: Option<u32>,
     content: u64,
-    messages: Messages,
+    messages: Frames,
     answers: u32,
 }
 
@@ -65,15 +65,17 @@ impl Http2 {
     /// Opens a stream with the fields of a request.
     fn open_stream(&mut self, start: Start) {
         let message = &self.requests.messages[start.request];
-        let fields = message
-            .fields
-            .iter()
-            .map(|(known, name, value)| match known {
-                Some(known) => Field::known(*known, value).kept(),
-                None => Field::unnumbered(name.as_bytes(), value.as_bytes()).kept(),
-            });
-        let (fields, end) = (fields.collect::<Vec<_>>(), message.body.is_empty());
-        let Ok(id) = self.connection.request(None, &fields, end) else {
+        let end = message.body.is_empty();
+        let opened = self.connection.request_with(None, end, |block| {
+            for (known, name, value) in &message.fields {
+                let field = match known {
+                    Some(known) => Field::known(*known, value),
+                    None => Field::unnumbered(name.as_bytes(), value.as_bytes()),
+                };
+                block.field(field.kept());
+            }
+        });
+        let Ok(id) = opened else {
             return self.refused.push(start.slot);
         };
         let stream = Stream {
@@ -83,7 +85,7 @@ impl Http2 {
             status: 0,
             grpc_status: None,
             content: 0,
-            messages: Messages::default(),
+            messages: Frames::default(),
             answers: 0,
         };
         self.streams.insert(id.get(), stream);
@@ -176,7 +178,7 @@ impl Http2 {
     fn take_data(
         &mut self,
         id: StreamId,
-        mut content: &[u8],
+        content: &[u8],
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         let Some(stream) = self.streams.get_mut(&id.get()) else {
@@ -186,17 +188,15 @@ impl Http2 {
             stream.content += content.len() as u64;
             return Ok(());
         }
-        // What follows a message is not its content, however the reads cut it.
-        while !content.is_empty() {
-            let Some(length) = stream.messages.feed(&mut content)? else {
-                continue;
-            };
-            stream.content = length;
+        stream.messages.push(content);
+        let prefix = |_| Malformed::Rule("not the prefix of a message of gRPC");
+        while let Some(length) = stream.messages.skip().map_err(prefix)? {
+            stream.content = length as u64;
             stream.answers += 1;
             if self.requests.form == Form::Streaming {
                 let unasked = Malformed::Rule("a message came that answers none");
                 let slot = stream.slot.take().ok_or(unasked)?;
-                let (status, content) = (200, length);
+                let (status, content) = (200, stream.content);
                 let outcome = Ok(Answer { status, content });
                 done.push(Completion { slot, outcome });
                 self.idle.push(id.get());
@@ -226,7 +226,7 @@ impl Http2 {
             status: stream.status,
             content: if message.head { 0 } else { stream.content },
         };
-        let whole = stream.answers == 1 && !stream.messages.is_within();
+        let whole = stream.answers == 1 && stream.messages.is_empty();
         let outcome = match (failure, self.requests.form, stream.grpc_status) {
             (Some(failure), _, _) => Err(failure),
             (None, Form::Http, _) => Ok(answer),
@@ -279,7 +279,7 @@ impl Client for Http2 {
     }
 
     fn receive(&mut self, input: &Bytes, now: u64, out: &mut Output) -> Result<(), Malformed> {
-        // What is not here any more was sent.
+        // Bytes that are not here any more were sent.
         self.owed = self.owed.min(out.bytes.len());
         let mut input = &input[..];
         let now = Timestamp::from_micros(now / 1000);

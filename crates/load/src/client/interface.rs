@@ -10,7 +10,7 @@ use crate::record::Failure;
 /// The generator's own `user-agent`.
 pub const USER_AGENT: &str = concat!("lateen-load/", env!("CARGO_PKG_VERSION"));
 
-/// Bytes from a server that are not of the protocol, and why.
+/// The rule that bytes from a server break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// They break a rule of the client.
@@ -25,7 +25,7 @@ pub enum Malformed {
 }
 
 /// A request to start.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub struct Start {
     /// The place that it takes on its connection; its completion bears the same number.
     pub slot: usize,
@@ -35,7 +35,7 @@ pub struct Start {
     pub last: bool,
 }
 
-/// What came back for a request.
+/// The answer to a request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The status of HTTP; 200 in protocols that have none.
@@ -47,16 +47,16 @@ pub struct Answer {
 /// A request that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Where it was started.
+    /// The place of its start.
     pub slot: usize,
-    /// How it ended.
+    /// Its answer or failure.
     pub outcome: Result<Answer, Failure>,
 }
 
-/// What a client puts out.
+/// The output of a client.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What is to be sent.
+    /// The bytes to send.
     pub bytes: BytesMut,
     /// The requests that are over.
     pub done: Vec<Completion>,
@@ -66,7 +66,7 @@ pub struct Output {
 /// starts no more requests than there is room for, and ends the connection after an error or once it
 /// is over.
 pub trait Client: fmt::Debug + Send {
-    /// Puts out what is sent before the first request.
+    /// Puts out the bytes that come before the first request.
     fn open(&mut self, _: &mut Output) {}
 
     /// Whether the server has shown that it speaks this protocol, as far as it does so unasked.
@@ -74,7 +74,7 @@ pub trait Client: fmt::Debug + Send {
         true
     }
 
-    /// How many more requests may be started now.
+    /// The number of requests that may be started now.
     fn room(&self) -> usize;
 
     /// Starts a request.

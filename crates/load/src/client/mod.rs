@@ -2,14 +2,12 @@
 //! caller decides when a request is sent and what its times mean.
 
 mod echo;
-mod grpc;
 mod http1;
 mod http2;
 mod interface;
 
 use std::sync::Arc;
 
-pub use grpc::ping;
 pub use http2::Form;
 pub use interface::{Answer, Client, Completion, Malformed, Output, Request, Start};
 

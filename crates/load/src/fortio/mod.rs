@@ -6,6 +6,7 @@
 mod histogram;
 
 use std::collections::BTreeMap;
+use std::ops::Bound::Excluded;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,30 +16,17 @@ use time::macros::format_description;
 
 use crate::record::{Kind, Times, merge};
 use crate::report::{Report, Summary};
+use crate::text::number;
 
-/// How a result is written.
+/// The form of a result.
 #[derive(Debug, clap::Args)]
 pub struct Form {
     /// The width of the smallest buckets in Fortio's JSON, in seconds
-    #[arg(long = "fortio-resolution", value_name = "SECONDS", default_value = "0.0001", value_parser = resolution)]
+    #[arg(long = "fortio-resolution", value_name = "SECONDS", default_value = "0.0001", value_parser = number(1e-9..=100.0, "must be a number of seconds between 1e-9 and 100"))]
     resolution: f64,
     /// The percentiles in Fortio's JSON
-    #[arg(long = "fortio-percentiles", value_name = "LIST", value_delimiter = ',', default_value = "50,75,90,99,99.9", value_parser = percentile)]
+    #[arg(long = "fortio-percentiles", value_name = "LIST", value_delimiter = ',', default_value = "50,75,90,99,99.9", value_parser = number((Excluded(0.0), Excluded(100.0)), "must be above 0 and below 100"))]
     percentiles: Vec<f64>,
-}
-
-fn resolution(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (1e-9..=100.0).contains(&seconds) => Ok(seconds),
-        _ => Err("must be a number of seconds between 1e-9 and 100".to_owned()),
-    }
-}
-
-fn percentile(text: &str) -> Result<f64, String> {
-    match text.trim().parse() {
-        Ok(percentile) if percentile > 0.0 && percentile < 100.0 => Ok(percentile),
-        _ => Err("must be above 0 and below 100".to_owned()),
-    }
 }
 
 /// The report as Fortio's JSON, ending in a line feed.
@@ -88,7 +76,7 @@ fn value(report: &Report, form: &Form) -> Value {
         "AccessLoggerInfo": "",
         "ID": id(report),
         "RetCodes": codes(report),
-        // What Fortio's page calls the times; its own runs have no such key.
+        // The name of the times on Fortio's page; its own runs have no such key.
         "ResponseLabel": "Response time from when a request was due",
     });
     let of_protocol = match config.url.split("://").next() {
@@ -117,8 +105,8 @@ fn value(report: &Report, form: &Form) -> Value {
     result
 }
 
-/// The keys that results of HTTP have beside those of every result. What is not known here (sizes with
-/// heads, sockets by thread) is empty.
+/// The keys that results of HTTP have beside those of every result. Figures that are not known here (sizes
+/// with heads, sockets by thread) are empty.
 fn http(report: &Report, form: &Form) -> Value {
     let config = &report.config;
     let opened = report.counts.connections_opened;
@@ -195,7 +183,7 @@ fn labels(report: &Report) -> String {
     rest.unwrap_or(url).to_owned()
 }
 
-/// What Fortio names the file of a result after: time and labels, at most 96 bytes that fit a file name.
+/// The text that Fortio names the file of a result after: time and labels, at most 96 bytes that fit a file name.
 fn id(report: &Report) -> String {
     let format = format_description!("[year]-[month]-[day]-[hour][minute][second]_");
     let mut id = utc(report.started_unix_ms, format);

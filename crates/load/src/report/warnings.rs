@@ -11,8 +11,8 @@ impl Generator {
 }
 
 impl Report {
-    /// How late the generator was by its own fault at P99, in milliseconds, if that was more than a
-    /// tenth of the response time's.
+    /// The generator's own lateness at P99, in milliseconds, if it was more than a tenth of the response
+    /// time's.
     pub fn own_lateness(&self) -> Option<f64> {
         let (late, response) = (&self.times[Kind::Lateness], &self.times[Kind::Response]);
         // The largest of few times is no less than their P99.
@@ -53,7 +53,7 @@ impl Report {
                 >= 0.99 * self.rates.wanted_qps
     }
 
-    /// What a reader must know before he trusts the numbers.
+    /// The facts that a reader must know before he trusts the numbers.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.interrupted {
@@ -77,7 +77,7 @@ impl Report {
         }
         if let Some(late) = self.own_lateness() {
             let lateness = &self.times[Kind::Lateness];
-            let told = lateness.percentiles.at(0.99).is_some() || is_told(0.99, lateness.count);
+            let told = lateness.percentiles.contains_key("p99") || is_told(0.99, lateness.count);
             let number = told.then(|| format!(" ({late:.3} ms)"));
             let number = number.unwrap_or_default();
             warnings.push(format!(
@@ -85,7 +85,7 @@ impl Report {
             ));
         }
         let response = &self.times[Kind::Response];
-        if response.percentiles.at(0.99).is_some() && !is_told(0.99, response.count) {
+        if response.percentiles.contains_key("p99") && !is_told(0.99, response.count) {
             warnings
                 .push("fewer than 100 answers lie beyond P99: it rests on few samples".to_owned());
         }
@@ -132,19 +132,23 @@ mod tests {
         report
     }
 
-    #[test]
-    fn a_generator_without_time_left_is_said() {
-        let says = |cpu_share, wait_share| {
-            let mut report = counted(10.0);
-            (report.generator.cpu_share, report.generator.wait_share) = (cpu_share, wait_share);
-            warns(&report, "no time left")
-        };
-        assert!(!says(0.9, 0.0) && !says(0.5, 0.4) && says(0.96, 0.0) && says(0.5, 0.46));
-    }
-
     fn warns(report: &Report, of: &str) -> bool {
         let warnings = report.warnings();
         warnings.iter().any(|warning| warning.contains(of))
+    }
+
+    #[test]
+    fn a_generator_without_time_left_is_said() {
+        for (cpu_share, wait_share, said) in [
+            (0.9, 0.0, false),
+            (0.5, 0.4, false),
+            (0.96, 0.0, true),
+            (0.5, 0.46, true),
+        ] {
+            let mut report = counted(10.0);
+            (report.generator.cpu_share, report.generator.wait_share) = (cpu_share, wait_share);
+            assert_eq!(warns(&report, "no time left"), said, "{cpu_share}");
+        }
     }
 
     fn warns_of_the_rate(report: &Report) -> bool {
@@ -153,21 +157,18 @@ mod tests {
 
     #[test]
     fn a_rate_that_was_not_kept_is_said() {
-        let timed = |achieved_qps| {
+        for (achieved_qps, qps, interrupted, said) in [
+            (99.1, 100.0, false, false),
+            (98.9, 100.0, false, true),
+            (50.0, 100.0, true, false),
+            // A closed loop has no rate.
+            (50.0, 0.0, false, false),
+        ] {
             let mut report = counted(10.0);
-            report.config.requests = None;
-            report.rates.achieved_qps = achieved_qps;
-            report
-        };
-        assert!(!warns_of_the_rate(&timed(99.1)) && warns_of_the_rate(&timed(98.9)));
-        let interrupted = Report {
-            interrupted: true,
-            ..timed(50.0)
-        };
-        assert!(!warns_of_the_rate(&interrupted));
-        let mut closed = timed(50.0);
-        closed.config.qps = 0.0;
-        assert!(!warns_of_the_rate(&closed));
+            (report.config.requests, report.config.qps) = (None, qps);
+            (report.rates.achieved_qps, report.interrupted) = (achieved_qps, interrupted);
+            assert_eq!(warns_of_the_rate(&report), said, "{achieved_qps}");
+        }
     }
 
     #[test]

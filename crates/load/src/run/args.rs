@@ -1,6 +1,7 @@
 //! The command line of a run, which is its plan.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,15 +10,14 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 use lateen_http::Method;
+use serde::Serialize;
 
 use super::error::RunError;
 use super::live::Progress;
 use crate::arrivals::Arrivals;
-use crate::report::Report;
-use crate::signals::Signals;
-use crate::{csv, fortio, text, tls};
+use crate::{csv, fortio, signals, text, tls};
 
-/// What `--help` says below the options.
+/// The text that `--help` shows below the options.
 pub const HELP: &str = "\
 Example:
   lateen-load run --url http://details:9080/details/0 --qps 100 --connections 10 --json none-1.json --name none
@@ -40,14 +40,15 @@ connections are shared out among servers by the same weights, which in a closed 
 Exit status: 0 when there were answers, 1 when there was none or the target cannot be used, 64 for a
 wrong command line. Ctrl-C ends a run early; it still writes what it has.";
 
-/// What is sent, where and how: all that a run and a search share.
+/// The requests, their targets and connections: all options that a run and a search share.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
-    /// Where to send requests (repeatable): http://host[:port][/path], https://, grpc://, grpcs://, tcp://host:port
+    /// Target of requests (repeatable): http://host[:port][/path], https://, grpc://, grpcs://, tcp://host:port
     #[arg(long = "url", value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// The share of each --url, for example 3,1
-    #[arg(long, value_delimiter = ',', value_parser = weight)]
+    #[arg(long, value_delimiter = ',',
+        value_parser = text::number(0.000_001..=1e6, "write numbers above zero, for example 3,1"))]
     pub weights: Vec<f64>,
     /// Speak HTTP/2: with https:// if the server agrees (ALPN), with http:// unasked (h2c)
     #[arg(long)]
@@ -85,7 +86,7 @@ pub struct LoadArgs {
     /// Threads that share connections and rate
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256).map(usize::from))]
     pub threads: usize,
-    /// How starts are spread in time
+    /// Spread of starts in time
     #[arg(long, value_enum, default_value_t = Arrivals::Uniform)]
     pub arrivals: Arrivals,
     /// Open a new connection for every request
@@ -105,13 +106,13 @@ pub struct LoadArgs {
     /// Begin even if the target cannot be reached; requests fail until it can
     #[arg(long)]
     pub initial_errors: bool,
-    /// What this measures, for the table: none, mesh, ...
+    /// Name of the measured setup, for the table: none, mesh, ...
     #[arg(long, default_value = "")]
     pub name: String,
-    /// What random arrivals begin with
+    /// Seed of random arrivals
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Say each second how it goes; on a terminal it does so anyway
+    /// Write a line of progress each second; on a terminal this is the default
     #[arg(
         long,
         value_enum,
@@ -123,7 +124,7 @@ pub struct LoadArgs {
     progress: Option<Progress>,
 }
 
-/// What to do in a run.
+/// The plan of a run.
 #[derive(Debug, Clone, Args)]
 pub struct Plan {
     #[command(flatten)]
@@ -131,20 +132,20 @@ pub struct Plan {
     /// Requests per second; 0 sends the next request when an answer is there
     #[arg(long, default_value_t = 100.0, value_parser = rate)]
     pub qps: f64,
-    /// How long to measure
+    /// Time to measure
     #[arg(long, short = 'd', default_value = "10s", value_parser = positive_duration)]
     pub duration: Duration,
     /// Send exactly this many requests, without a warm-up, instead of sending for a time
     #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["duration", "warmup"],
         value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// How long to send before measuring
+    /// Time to send before measuring
     #[arg(long, default_value = "2s", value_parser = text::duration)]
     pub warmup: Duration,
-    /// How long a closed loop waits between an answer and the next request
+    /// Pause of a closed loop between an answer and the next request
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = text::duration)]
     pub think_time: Duration,
-    /// Which repetition this is, for the table
+    /// Number of this repetition, for the table
     #[arg(long, default_value_t = 1)]
     pub round: u32,
 }
@@ -160,13 +161,6 @@ pub struct RunArgs {
     /// Tell percentiles with fewer than 100 times beyond them, too
     #[arg(long)]
     all_percentiles: bool,
-    #[command(flatten)]
-    exports: Exports,
-}
-
-/// Where else a report goes.
-#[derive(Debug, Args)]
-struct Exports {
     /// Write the result as Fortio's JSON, which `fortio report` shows
     #[arg(long, value_name = "FILE")]
     fortio_json: Option<PathBuf>,
@@ -177,22 +171,8 @@ struct Exports {
     csv: Option<PathBuf>,
 }
 
-impl Exports {
-    /// Writes the report wherever it was asked for.
-    fn write(&self, report: &Report) -> Result<(), String> {
-        if let Some(path) = &self.fortio_json {
-            write_file(path, &fortio::to_json(report, &self.form))?;
-        }
-        if let Some(path) = &self.csv {
-            csv::append(path, report)
-                .map_err(|error| format!("write {}: {error}", path.display()))?;
-        }
-        Ok(())
-    }
-}
-
 impl LoadArgs {
-    /// What every request carries.
+    /// The content of every request.
     pub fn body(&self) -> Result<Arc<[u8]>, RunError> {
         Ok(match (&self.body, self.body_size, &self.body_file) {
             (Some(text), _, _) => text.as_bytes().into(),
@@ -204,14 +184,14 @@ impl LoadArgs {
         })
     }
 
-    /// How many requests a connection carries before another takes its place: at least, at most.
+    /// The number of requests that a connection carries before another takes its place: at least, at most.
     pub fn reuse(&self) -> (u64, u64) {
         let unless_given = if self.no_keepalive { 1 } else { u64::MAX };
         let reuse = self.requests_per_connection;
         reuse.unwrap_or((unless_given, unless_given))
     }
 
-    /// How to say each second how it goes.
+    /// The form of a line of progress each second.
     pub fn progress(&self) -> Progress {
         let live = io::stderr().is_terminal();
         let unless_given = if live { Progress::Live } else { Progress::None };
@@ -221,7 +201,7 @@ impl LoadArgs {
 
 /// Runs `lateen-load run`.
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let signals = Signals::take_over()?;
+    let signals = signals::take_over()?;
     let plan = args.plan;
     if plan.qps > 0.0 && !plan.think_time.is_zero() {
         return Err("--think-time is for a closed loop: add --qps 0".into());
@@ -230,8 +210,13 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     if !args.all_percentiles {
         report.leave_out_few();
     }
-    write(&report.to_json(), &report.to_text(), args.json.as_deref())?;
-    args.exports.write(&report)?;
+    write(&report, &report.to_text(), args.json.as_deref())?;
+    if let Some(path) = &args.fortio_json {
+        write_file(path, &fortio::to_json(&report, &args.form))?;
+    }
+    if let Some(path) = &args.csv {
+        csv::append(path, &report).map_err(|error| unwritten(path, &error))?;
+    }
     let nothing_answered = report.counts.ok + report.counts.warmup_ok == 0;
     if nothing_answered && !report.interrupted {
         let url = report.config.url;
@@ -241,36 +226,39 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
 }
 
 /// Writes a result as JSON where it is wanted, and its text for people beside it.
-pub fn write(json: &str, text: &str, to: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
+pub fn write(
+    result: &impl Serialize,
+    text: &str,
+    to: Option<&Path>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let json = serde_json::to_string_pretty(result)? + "\n";
     if to == Some(Path::new("-")) {
         io::stdout().write_all(json.as_bytes())?;
         io::stderr().write_all(text.as_bytes())?;
         return Ok(());
     }
     if let Some(path) = to {
-        write_file(path, json)?;
+        write_file(path, &json)?;
     }
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))
+    std::fs::write(path, text).map_err(|error| unwritten(path, &error))
 }
 
-/// Reads a rate: 0, or requests per second within what can be told apart.
-pub fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if rate == 0.0 || (0.001..=1_000_000.0).contains(&rate) {
-        Ok(rate)
-    } else {
-        Err("must be 0, or between 0.001 and 1000000".to_owned())
-    }
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("write {}: {error}", path.display())
 }
 
-fn weight(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(weight) if (0.000_001..=1e6).contains(&weight) => Ok(weight),
-        _ => Err("write numbers above zero, for example 3,1".to_owned()),
+/// The rates that can be told apart, in requests per second.
+pub const RATES: RangeInclusive<f64> = 0.001..=1_000_000.0;
+
+/// Reads a rate, or 0.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(0.0),
+        _ => text::number(RATES, "must be 0, or between 0.001 and 1000000")(text),
     }
 }
 
@@ -310,9 +298,6 @@ mod tests {
             assert!(rate(value).is_err(), "{value}");
         }
         assert_eq!(rate("0"), Ok(0.0));
-        for value in ["0", "-1", "nan", "inf", ""] {
-            assert!(weight(value).is_err(), "{value}");
-        }
         assert_eq!(range("5:9"), Ok((5, 9)));
         assert_eq!(range("5"), Ok((5, 5)));
         for value in ["0:5", "9:5", ":", "1:x", ""] {

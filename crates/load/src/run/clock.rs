@@ -54,7 +54,7 @@ impl Alarm {
         }
     }
 
-    /// How long to sleep at `now` in order to act at `due`; nanoseconds on one clock.
+    /// The time to sleep at `now` in order to act at `due`; nanoseconds on one clock.
     pub fn sleep(&self, now: u64, due: u64) -> Duration {
         Duration::from_nanos(due.saturating_sub(now).saturating_sub(self.lead))
     }

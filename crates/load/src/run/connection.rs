@@ -34,12 +34,12 @@ pub struct Current {
     waited: bool,
 }
 
-/// Why a connection ended before its requests did.
+/// The reason why a connection ended before its requests did.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// How its requests are counted.
+    /// The failure as which its requests are counted.
     pub failure: Failure,
-    /// What else there is to say.
+    /// The cause, in words.
     pub detail: String,
 }
 
@@ -77,7 +77,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// How long it took to set a connection up, in nanoseconds.
+/// The time that the set-up of a connection took, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct SetUp {
     /// From the first packet until requests can be sent.
@@ -100,13 +100,13 @@ enum Stage {
 #[derive(Debug, Default)]
 pub struct Connection {
     token: u64,
-    /// Where it leads.
+    /// Its origin.
     pub origin: usize,
     stage: Stage,
     socket: Option<TcpStream>,
     tls: Option<Box<Session>>,
     client: Option<Box<dyn Client>>,
-    /// What has just come out of TLS.
+    /// The bytes that have just come out of TLS.
     plain: Vec<u8>,
     opened_at: u64,
     /// Bytes that the kernel, or TLS, has not taken yet, and the requests that are over.
@@ -120,7 +120,7 @@ pub struct Connection {
     advanced: u64,
     /// Slots whose request has not been handed to the protocol.
     unstarted: VecDeque<usize>,
-    /// How many more requests may begin before the connection is replaced.
+    /// The number of requests that may still begin before the connection is replaced.
     left: u64,
     /// Requests that wait for a slot, in order.
     pub queue: VecDeque<Due>,
@@ -149,7 +149,7 @@ impl Connection {
         self.stage == Stage::Open && client.is_some_and(|client| client.is_established())
     }
 
-    /// What is missing for a request to be sent, and why that may be.
+    /// The cause that may keep a request from being sent.
     pub fn lacks(&self) -> &'static str {
         match self.stage {
             Stage::Closed | Stage::Connecting => {
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// How many requests may be under way at once.
+    /// The number of requests that may be under way at once.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -171,10 +171,6 @@ impl Connection {
     pub fn under_way(&self) -> impl Iterator<Item = (usize, Current)> + '_ {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(slot, current)| current.map(|current| (slot, current)))
-    }
-
-    fn is_idle(&self) -> bool {
-        self.free.len() == self.slots.len()
     }
 
     /// Whether a request may begin, on a connection that is opened for it if need be.
@@ -188,7 +184,7 @@ impl Connection {
 
     /// Whether its last request is over.
     pub fn is_spent(&self) -> bool {
-        self.is_open() && self.is_idle() && self.is_replaced()
+        self.is_open() && self.free.len() == self.slots.len() && self.is_replaced()
     }
 
     /// Lets no more requests begin on the connection as it is.
@@ -282,7 +278,7 @@ impl Connection {
                 let Some(current) = &mut self.slots[slot] else {
                     continue;
                 };
-                // What the server does not allow yet is neither its service nor our lateness.
+                // A wait for the server's limits is neither its service nor our lateness.
                 if current.waited {
                     let timing = &mut current.timing;
                     timing.begun = clock.now();
@@ -310,7 +306,7 @@ impl Connection {
             return Ok(());
         };
         if let Some(tls) = &mut self.tls {
-            // What the kernel does not take waits here, where it is seen.
+            // Bytes that the kernel does not take wait here, where they are seen.
             tls.flush(socket)?;
             if self.stage == Stage::Open && !tls.has_unsent() {
                 tls.write(&self.out.bytes)?;
@@ -330,8 +326,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on after something happened: connects, and reads what has arrived. What is to be sent then
-    /// waits for [`Connection::flush`]. `buffer` is scratch space.
+    /// Goes on after something happened: connects, and reads what has arrived. Output waits for
+    /// [`Connection::flush`]. `buffer` is scratch space.
     pub fn advance(
         &mut self,
         ready: Ready,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::target::TargetError;
 use crate::tls::TlsError;
 
-/// Why a run could not begin or go on.
+/// A reason why a run could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A URL is of no use.
@@ -15,17 +15,12 @@ pub enum RunError {
     /// TLS cannot be set up as it was asked for.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// What was asked for does not fit together.
+    /// The options do not fit together.
     #[error("{0}")]
     Plan(String),
-    /// No connection to the target before the start.
-    #[error("connect to {address}: {reason}")]
-    Connect {
-        /// The address that was dialled.
-        address: SocketAddr,
-        /// What happened, and what may help.
-        reason: String,
-    },
+    /// No connection to the target before the start; the fault, and a cure.
+    #[error("connect to {0}: {1}")]
+    Connect(SocketAddr, String),
     /// The kernel refused something that the event loop cannot do without.
     #[error("event loop: {0}")]
     Loop(#[from] io::Error),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter::{Cycle, Peekable, Skip, StepBy, Take};
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,6 @@ use crate::arrivals::Schedule;
 use crate::client::{Answer, Completion};
 use crate::poll::{Poll, Ready};
 use crate::record::{Failure, Record, Timing};
-use crate::signals::Signals;
 
 /// The token under which the signals are watched; connections count from zero.
 const SIGNALS: u64 = u64::MAX;
@@ -30,10 +30,10 @@ const SIGNALS: u64 = u64::MAX;
 /// The longest sleep: limits of requests and the end of a run are looked at this often.
 const TICK: u64 = 50_000_000;
 
-/// How much is read at once.
+/// The bytes of one read.
 const BUFFER: usize = 64 * 1024;
 
-/// When something is to begin, in nanoseconds since the run began.
+/// Instants at which something is to begin, in nanoseconds since the run began.
 type Starts = Peekable<StepBy<Skip<Take<Schedule>>>>;
 
 /// Connections that take turns.
@@ -52,13 +52,13 @@ pub struct Generator {
     record: Record,
     /// `None` in a closed loop.
     schedule: Option<Starts>,
-    /// When connections are to be replaced, and by which of them.
+    /// The instants at which connections are to be replaced, and the turn of the connections.
     replacements: Option<(Starts, Ring)>,
-    /// When connections of a closed loop go on.
+    /// The instants at which connections of a closed loop go on.
     pauses: BinaryHeap<Reverse<(u64, usize)>>,
-    /// How many requests a closed loop may still begin.
+    /// The number of requests that a closed loop may still begin.
     unbegun: u64,
-    /// How many requests have yet to end before the run does.
+    /// The number of requests that have yet to end before the run does.
     unconcluded: u64,
     /// Requests that are due and have no answer yet.
     outstanding: u64,
@@ -134,7 +134,7 @@ impl Generator {
     /// Opens all connections before the clock starts, so that a target that cannot be reached, or
     /// does not speak the protocol, is an error and not a result, unless initial errors are allowed.
     /// Returns false if a signal interrupted it.
-    pub fn connect(&mut self, signals: &Signals) -> Result<bool, RunError> {
+    pub fn connect(&mut self, signals: &UnixStream) -> Result<bool, RunError> {
         self.poll.add_level(signals, SIGNALS)?;
         self.clock = Clock::start();
         let mut missing = self.connections.len();
@@ -188,10 +188,8 @@ impl Generator {
     fn forgo(&mut self, index: usize, fault: &Fault) -> Result<(), RunError> {
         let connection = &mut self.connections[index];
         if !self.initial_errors {
-            return Err(RunError::Connect {
-                address: self.origins[connection.origin].address,
-                reason: explain(fault),
-            });
+            let address = self.origins[connection.origin].address;
+            return Err(RunError::Connect(address, explain(fault)));
         }
         connection.close();
         Ok(())
@@ -286,7 +284,7 @@ impl Generator {
         }
     }
 
-    /// How long its thread could have run and was not let, in nanoseconds.
+    /// The time in which its thread could have run and was not let, in nanoseconds.
     pub fn waited(&self) -> u64 {
         self.waited
     }
@@ -497,15 +495,15 @@ fn next_of(starts: &mut Starts) -> Option<u64> {
     starts.peek().copied()
 }
 
-/// How long this thread has waited for a processor so far, in nanoseconds; 0 where the kernel does not
-/// count it.
+/// The time that this thread has waited for a processor so far, in nanoseconds; 0 where the kernel does
+/// not count it.
 fn time_waited() -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = counts.split_whitespace().nth(1);
     waited.and_then(|waited| waited.parse().ok()).unwrap_or(0)
 }
 
-/// What a failure before the start means, and what may help.
+/// The meaning of a failure before the start, and a cure.
 fn explain(fault: &Fault) -> String {
     let detail = &fault.detail;
     match fault.failure {

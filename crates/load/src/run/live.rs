@@ -11,7 +11,7 @@ use crate::record::{Record, Times, merge, no_times};
 use crate::report::is_told;
 use crate::text::readable;
 
-/// In which form a run says how it goes.
+/// The form of a run's lines of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Progress {
     /// Not at all.
@@ -47,7 +47,7 @@ struct Line<'a> {
     max_ms: f64,
 }
 
-/// What the threads of a run have told since the last line.
+/// The reports of a run's threads since the last line.
 #[derive(Debug)]
 struct Told {
     recent: Times,

@@ -11,6 +11,7 @@ mod origin;
 mod plan;
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::record::{ByKind, Kind, Record};
 use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
-use crate::signals::Signals;
-pub use args::{HELP, LoadArgs, Plan, RunArgs, positive_duration, rate, run, write};
+pub use args::{HELP, LoadArgs, Plan, RATES, RunArgs, positive_duration, run, write};
 use clock::Clock;
 pub use error::RunError;
 use generator::Generator;
@@ -29,7 +29,7 @@ use plan::nanoseconds;
 
 impl Plan {
     /// Runs the plan to its end, or until a signal arrives.
-    pub fn run(&self, signals: &Signals) -> Result<Report, RunError> {
+    pub fn run(&self, signals: &UnixStream) -> Result<Report, RunError> {
         let parts = self.parts()?;
         let config = self.config(&parts[0])?;
         raise_descriptor_limit();
@@ -75,12 +75,10 @@ impl Plan {
             wait_share: round(waited as f64 / 1e9 / time),
         };
         let since = started.duration_since(std::time::UNIX_EPOCH);
-        let report = self.report(config, record, [unsent, unanswered], interrupted);
-        Ok(Report {
-            started_unix_ms: since.map_or(0, |since| nanoseconds(since) / 1_000_000),
-            generator,
-            ..report
-        })
+        let mut report = self.report(config, record, [unsent, unanswered], interrupted);
+        report.started_unix_ms = since.map_or(0, |since| nanoseconds(since) / 1_000_000);
+        report.generator = generator;
+        Ok(report)
     }
 
     fn report(
@@ -168,8 +166,5 @@ pub fn raise_descriptor_limit() {
 /// own split of the two is sampled, and wrong for a process that wakes up a thousand times a second.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    time.try_into().unwrap_or_default()
 }

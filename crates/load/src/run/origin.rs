@@ -11,9 +11,9 @@ use crate::tls::Connector;
 /// A server: its address and what is spoken to it.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// How TLS is set up, where it is spoken.
+    /// The connector of TLS, where it is spoken.
     pub tls: Option<Connector>,
     /// The protocol, with its requests encoded.
     pub protocol: Protocol,
@@ -22,9 +22,9 @@ pub struct Origin {
 /// One URL of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
-    /// Which origin it is at.
+    /// Its origin.
     pub origin: usize,
-    /// Which of the origin's requests it is.
+    /// Its place among the origin's requests.
     pub request: usize,
     /// Its share of the requests, relative to the others'.
     pub weight: f64,

@@ -7,29 +7,29 @@ use super::args::Plan;
 use super::error::RunError;
 use super::origin::{Origin, Target, share};
 use crate::arrivals::Arrivals;
-use crate::client::{Form, Protocol, Request, ping};
+use crate::client::{Form, Protocol, Request};
 use crate::report::{Config, TargetConfig};
 use crate::target::{Scheme, Url};
 use crate::tls;
 
-/// Where calls of gRPC go whose URL names no method: Fortio's ping.
+/// The method of calls of gRPC whose URL names none: Fortio's ping.
 const UNARY: &str = "/fgrpc.PingServer/Ping";
 
 /// The same for streams of messages.
 const STREAM: &str = "/lateen.load.v1.Echo/Stream";
 
-/// What one thread does of a run.
+/// One thread's part of a run.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Which thread it is.
+    /// The number of the thread.
     pub thread: usize,
     /// All origins of the run.
     pub origins: Arc<[Origin]>,
-    /// How many connections this thread keeps to each origin.
+    /// The number of connections that this thread keeps to each origin.
     pub connections: Vec<usize>,
     /// All targets of the run.
     pub targets: Arc<[Target]>,
-    /// How many requests it begins in a closed loop, and ends in either.
+    /// The number of requests that it begins in a closed loop, and ends in either.
     pub requests: u64,
 }
 
@@ -42,7 +42,7 @@ pub fn nanoseconds(duration: Duration) -> u64 {
 }
 
 impl Plan {
-    /// When the warm-up and the measured time end, in nanoseconds. A run of a number of requests has
+    /// The ends of the warm-up and of the measured time, in nanoseconds. A run of a number of requests has
     /// no warm-up, and its last request ends it.
     pub fn span(&self) -> (u64, u64) {
         if self.requests.is_some() {
@@ -247,7 +247,14 @@ impl Plan {
     }
 }
 
-/// How many of `all` fall to one of `parts` that take turns.
+/// A protobuf message whose third field is `text`: a PingMessage of Fortio's, an echo of ours.
+fn ping(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    prost::encoding::bytes::encode(3, &text.to_vec(), &mut out);
+    out
+}
+
+/// The share of `all` that falls to one of `parts` that take turns.
 fn part_of(all: u64, part: usize, parts: usize) -> u64 {
     let (part, parts) = (part as u64, parts as u64);
     all / parts + u64::from(part < all % parts)
@@ -263,6 +270,12 @@ mod tests {
     struct Line {
         #[command(flatten)]
         plan: Plan,
+    }
+
+    #[test]
+    fn a_ping_is_protobuf() {
+        assert_eq!(ping(b"ab"), b"\x1a\x02ab");
+        assert_eq!(ping(&[b'x'; 300])[..3], [0x1a, 0xac, 0x02]);
     }
 
     fn parts(line: &str) -> Result<Vec<Part>, RunError> {

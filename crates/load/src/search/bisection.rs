@@ -1,9 +1,10 @@
 //! Choice of the next rate: outward by a factor of two, inward by bisection, then repetition of the last rates. It decides from
 //! verdicts alone.
 
-use crate::run::rate;
+use crate::run::RATES;
+use crate::text::number;
 
-/// What came of one try.
+/// The outcome of one try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -15,7 +16,7 @@ pub enum Verdict {
     Generator,
 }
 
-/// What a try is for.
+/// The purpose of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -33,34 +34,24 @@ pub enum Purpose {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Bounds {
     /// The rate to begin with
-    #[arg(long, default_value_t = 100.0, value_parser = positive_rate)]
+    #[arg(long, default_value_t = 100.0, value_parser = rate)]
     pub from: f64,
     /// The lowest rate to try
-    #[arg(long = "min-qps", value_name = "MIN_QPS", default_value_t = 1.0, value_parser = positive_rate)]
+    #[arg(long = "min-qps", value_name = "MIN_QPS", default_value_t = 1.0, value_parser = rate)]
     pub least: f64,
     /// The highest rate to try
-    #[arg(long = "max-qps", value_name = "MAX_QPS", default_value_t = 1_000_000.0, value_parser = positive_rate)]
+    #[arg(long = "max-qps", value_name = "MAX_QPS", default_value_t = 1_000_000.0, value_parser = rate)]
     pub most: f64,
-    /// How near to a missed rate to come, in percent of it
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = precision)]
+    /// Distance from a missed rate to come to, in percent of it
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = number(0.1..=50.0, "must be between 0.1 and 50"))]
     pub precision: f64,
-    /// How often the answer must be met again
+    /// Number of times that the answer must be met again
     #[arg(long = "confirm", value_name = "TIMES", default_value_t = 3)]
     pub confirmations: u32,
 }
 
-fn positive_rate(text: &str) -> Result<f64, String> {
-    match rate(text)? {
-        0.0 => Err("must be above zero".to_owned()),
-        rate => Ok(rate),
-    }
-}
-
-fn precision(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(percent) if (0.1..=50.0).contains(&percent) => Ok(percent),
-        _ => Err("must be between 0.1 and 50".to_owned()),
-    }
+fn rate(text: &str) -> Result<f64, String> {
+    number(RATES, "must be between 0.001 and 1000000")(text)
 }
 
 /// A search under way.
@@ -69,7 +60,7 @@ pub struct Bisection {
     bounds: Bounds,
     rate: f64,
     purpose: Purpose,
-    /// What `Repeat` interrupted.
+    /// The purpose that `Repeat` interrupted.
     before: Purpose,
     met: Option<f64>,
     missed: Option<(f64, Verdict)>,
@@ -108,7 +99,7 @@ impl Bisection {
         self.missed
     }
 
-    /// Takes what came of the try that [`Bisection::next`] named.
+    /// Takes the outcome of the try that [`Bisection::next`] named.
     pub fn take(&mut self, verdict: Verdict) {
         let repeats = self.purpose == Purpose::Repeat;
         // A single miss may be chance; two in a row are not taken for it.

@@ -1,37 +1,106 @@
 //! The highest rate that a service carries under an objective, found by runs at one rate after another.
 //! It says whose limit was reached: the service's or the generator's own.
 
-mod args;
 mod bisection;
 mod objective;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::record::Kind;
 use crate::report::{Report, Summary, is_told};
-use crate::run::{Plan, RunError};
-use crate::signals::Signals;
-pub use args::{HELP, SearchArgs, search};
+use crate::run::{LoadArgs, Plan, RunError, positive_duration, write};
+use crate::signals;
+use crate::text;
 use bisection::{Bisection, Bounds, Purpose, Verdict};
 use objective::Objective;
+
+/// The text that `--help` shows below the options.
+pub const HELP: &str = "\
+Example:
+  lateen-load search --url http://details:9080/details/0 --objective 'p99<5ms' -c 32
+
+Rates are tried for --duration each: twice the rate as long as the objective is met, then between the
+highest that was met and the lowest that was not, until they are within --precision, and at last the
+answer again --confirm times. A miss counts only when it is seen twice. A rate that is not kept to
+99 % is missed, whatever the times are.
+
+An objective is a limit of a response time (avg, p50, p75, p90, p99, p99.9, max), of a service time
+(service.p99<...), or of failures (errors<0.1%; errors<1% unless given). Several must all hold.
+
+The result says what the limit was: the service, the generator's own (it was late, or used up its
+core), or --max-qps. Exit status: 0 when a rate was found, 1 when none was, 64 for a wrong command line.";
+
+/// The command line of `lateen-load search`.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// A limit that must hold (repeatable): p99<5ms, service.avg<1ms, errors<0.1%
+    #[arg(long = "objective", value_name = "LIMIT", required = true, value_delimiter = ',', value_parser = Objective::parse)]
+    objectives: Vec<Objective>,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// Time to measure at each rate
+    #[arg(long, short = 'd', default_value = "5s", value_parser = positive_duration)]
+    duration: Duration,
+    /// Time to send before measuring, at each rate
+    #[arg(long, default_value = "1s", value_parser = text::duration)]
+    warmup: Duration,
+    /// Write the result as JSON to a file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `lateen-load search`.
+pub fn search(args: SearchArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let signals = signals::take_over()?;
+    if args.bounds.least > args.bounds.most {
+        return Err("--min-qps is above --max-qps".into());
+    }
+    let mut objectives = args.objectives;
+    if !objectives.iter().any(Objective::is_of_failures) {
+        objectives.extend(Objective::parse("errors<1%"));
+    }
+    let plan = Plan {
+        load: args.load,
+        qps: 0.0,
+        duration: args.duration,
+        requests: None,
+        warmup: args.warmup,
+        think_time: Duration::ZERO,
+        round: 1,
+    };
+    let found = find(&plan, &objectives, args.bounds, &signals)?;
+    write(&found, &found.to_text(), args.json.as_deref())?;
+    Ok(match found.found_qps {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
 
 /// The version of the JSON that a search writes.
 const FORMAT: &str = "lateen-load-search/1";
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
+struct Found {
     /// [`FORMAT`].
-    format: String,
-    /// What had to hold.
+    format: &'static str,
+    /// The limits that had to hold.
     objectives: Vec<String>,
     /// The highest rate at which it held every time, in requests per second; null if there is none.
     found_qps: Option<f64>,
-    /// What kept it from being higher: `service`, `generator`, `max-qps`, or `interrupted`.
-    limited_by: String,
-    /// Why the search ended before its time.
+    /// The cause that kept it from being higher: `service`, `generator`, `max-qps`, or `interrupted`.
+    limited_by: &'static str,
+    /// The reason why the search ended before its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The tries, in order.
@@ -47,7 +116,7 @@ struct Step {
     qps: f64,
     purpose: Purpose,
     verdict: Verdict,
-    /// What was missed, in words.
+    /// The limits that were missed, in words.
     why: Vec<String>,
     achieved_qps: f64,
     /// Absent where fewer than 100 times lie beyond, as `p99_ms` is.
@@ -93,13 +162,12 @@ fn judge(report: &Report, objectives: &[Objective]) -> (Verdict, Vec<String>) {
     (Verdict::Missed, why)
 }
 
-/// Searches. `say` hears of every try.
+/// Searches, and writes a line for each try to standard error.
 fn find(
     plan: &Plan,
     objectives: &[Objective],
     bounds: Bounds,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
+    signals: &UnixStream,
 ) -> Result<Found, RunError> {
     let mut bisection = Bisection::new(bounds);
     let mut steps: Vec<Step> = Vec::new();
@@ -112,7 +180,7 @@ fn find(
         run.load.seed = plan.load.seed.wrapping_add(steps.len() as u64);
         let mut report = match run.run(signals) {
             Ok(report) => report,
-            // What was found so far is worth keeping.
+            // The findings so far are worth keeping.
             Err(stopped) if !steps.is_empty() => {
                 error = Some(stopped.to_string());
                 break;
@@ -139,7 +207,8 @@ fn find(
             wait_share: report.generator.wait_share,
             few_samples: objectives.iter().any(few),
         };
-        say(&step.to_text());
+        // Nobody is left to tell if it fails.
+        let _ = writeln!(io::stderr(), "{}", step.to_text());
         steps.push(step);
         if verdict == Verdict::Met {
             report.leave_out_few();
@@ -155,17 +224,17 @@ fn find(
         (false, Some(_)) => "service",
     };
     Ok(Found {
-        format: FORMAT.to_owned(),
+        format: FORMAT,
         objectives: objectives.iter().map(ToString::to_string).collect(),
         found_qps,
-        limited_by: limited_by.to_owned(),
+        limited_by,
         error,
         steps,
         report: best.filter(|report| Some(report.config.qps) == found_qps),
     })
 }
 
-/// What a rate can be told apart by.
+/// Rounds a rate to the digits by which rates are told apart.
 fn three_digits(rate: f64) -> f64 {
     (rate * 1000.0).round() / 1000.0
 }
@@ -198,21 +267,14 @@ impl Step {
 }
 
 impl Found {
-    /// The result as JSON, ending in a line feed.
-    pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_string_pretty(self).expect("a result has only string keys");
-        json.push('\n');
-        json
-    }
-
     /// The result as a person reads it.
-    pub fn to_text(&self) -> String {
+    fn to_text(&self) -> String {
         let objective = self.objectives.join(" and ");
         let mut out = match self.found_qps {
             Some(qps) => format!("{qps:.1} requests/s under {objective}\n"),
             None => format!("no rate was found under {objective}\n"),
         };
-        let note = match (&*self.limited_by, &self.error) {
+        let note = match (self.limited_by, &self.error) {
             (_, Some(error)) => format!("the search ended early: {error}"),
             ("interrupted", _) => "interrupted: what was met is not confirmed".to_owned(),
             ("generator", _) => "the generator reached its own limit: the service may carry more; use more --threads or another machine".to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::record::Kind;
-use crate::report::{Percentiles, Report, is_told};
+use crate::report::{PERCENTILES, Report, is_told};
 use crate::text;
 
 /// One limit, for example `p99<5ms`.
@@ -16,16 +16,13 @@ pub struct Objective {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Limit {
     /// Milliseconds of a response or service time.
-    Time { kind: Kind, point: Point, ms: f64 },
+    Time {
+        kind: Kind,
+        point: &'static str,
+        ms: f64,
+    },
     /// The share of failed requests.
     Failed(f64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Point {
-    Average,
-    Quantile(f64),
-    Max,
 }
 
 impl fmt::Display for Objective {
@@ -54,13 +51,9 @@ impl Objective {
                 Some(("response", name)) => (Kind::Response, name),
                 _ => (Kind::Response, name),
             };
-            let quantile = Percentiles::ALL.iter().find(|(_, known)| *known == name);
-            let point = match (name, quantile) {
-                ("avg", _) => Point::Average,
-                ("max", _) => Point::Max,
-                (_, Some((quantile, _))) => Point::Quantile(*quantile),
-                _ => return Err(bad()),
-            };
+            let names = PERCENTILES.map(|(_, name)| name);
+            let mut points = names.into_iter().chain(["avg", "max"]);
+            let point = points.find(|known| *known == name).ok_or_else(bad)?;
             let ms = text::duration(limit)?.as_secs_f64() * 1e3;
             if ms <= 0.0 {
                 return Err(bad());
@@ -76,14 +69,9 @@ impl Objective {
         match self.limit {
             Limit::Time { kind, point, ms } => {
                 let times = &report.times[kind];
-                let value = match point {
-                    Point::Average => times.avg,
-                    Point::Max => times.max,
-                    // However few lie beyond: a search says so, but it must go on.
-                    Point::Quantile(quantile) => {
-                        times.percentiles.at(quantile).unwrap_or(times.max)
-                    }
-                };
+                let mut figures = times.figures().filter(|(name, _)| *name == point);
+                // The search says so where few times lie beyond a percentile, but it must go on.
+                let value = figures.find_map(|(_, value)| value).unwrap_or(times.max);
                 (times.count == 0 || value >= ms).then(|| format!("{}: {value:.3} ms", self.text))
             }
             Limit::Failed(share) => {
@@ -100,7 +88,8 @@ impl Objective {
         let Limit::Time { kind, point, .. } = self.limit else {
             return false;
         };
-        matches!(point, Point::Quantile(quantile) if !is_told(quantile, report.times[kind].count))
+        let quantile = PERCENTILES.iter().find(|(_, name)| *name == point);
+        quantile.is_some_and(|(quantile, _)| !is_told(*quantile, report.times[kind].count))
     }
 
     /// Whether it limits failures.
@@ -114,24 +103,26 @@ mod tests {
     use super::*;
     use crate::report::Summary;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn report() -> Report {
+        let percentiles = [
+            ("p50", 2.0),
+            ("p75", 3.0),
+            ("p90", 4.0),
+            ("p99", 5.0),
+            ("p99.9", 6.0),
+        ];
         let response_time = Summary {
             count: 9_900,
             avg: 1.0,
-            // 2 to 6 ms.
-            percentiles: Percentiles::new(|quantile| {
-                let place = Percentiles::ALL
-                    .iter()
-                    .position(|(known, _)| *known == quantile);
-                place.map(|place| place as f64 + 2.0)
-            }),
+            percentiles: percentiles.into(),
             max: 7.0,
             ..Summary::default()
         };
         let service_time = Summary {
             count: 10_000,
-            percentiles: Percentiles::new(|_| Some(0.5)),
+            percentiles: BTreeMap::from([("p99", 0.5)]),
             ..Summary::default()
         };
         let mut report = Report::default();
@@ -176,18 +167,9 @@ mod tests {
 
     #[test]
     fn what_is_no_objective_is_refused() {
-        let times = [
-            "",
-            "p99",
-            "p99<",
-            "p99<5",
-            "p98<5ms",
-            "p99>5ms",
-            "p99<0",
-            "total.p99<1s",
-        ];
-        let failures = ["errors<5", "errors<101%", "errors<x%", "errors<nan%"];
-        for text in times.iter().chain(&failures) {
+        let times = "p99 p99< p99<5 p98<5ms p99>5ms p99<0 total.p99<1s";
+        let failures = "errors<5 errors<101% errors<x% errors<nan%";
+        for text in times.split(' ').chain(failures.split(' ')).chain([""]) {
             assert!(Objective::parse(text).is_err(), "{text}");
         }
     }

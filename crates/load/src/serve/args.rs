@@ -1,17 +1,20 @@
-//! The command line of `lateen-load serve`.
+//! The command line of `lateen-load serve`, and the sockets that it names.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Args;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::runtime::{Builder, LocalOptions};
 
 use super::reply::Setup;
-use super::socket::listen;
 use super::tls::Options;
 use super::{Kind, ServeError, Timeouts, serve};
 use crate::run::raise_descriptor_limit;
-use crate::signals::Signals;
+use crate::signals;
 
-/// What stands below the list of options.
+/// The text that `--help` shows below the options.
 pub const HELP: &str = "\
 The query of a request says how to answer it. Values with probabilities are Fortio's:
   size=1024           length of the body in bytes; without it the request's body comes back
@@ -51,7 +54,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// Serves until a signal arrives.
     pub fn serve(self) -> Result<(), ServeError> {
-        let signals = Signals::take_over()?;
+        let signals = signals::take_over()?;
         raise_descriptor_limit();
         let tls = self.tls.config()?;
         let mut sockets = Vec::new();
@@ -61,15 +64,48 @@ impl ServeArgs {
             (self.udp_echo, Kind::Datagrams, "echoing UDP on"),
         ] {
             for address in addresses {
-                let failed = |source| ServeError::Listen { address, source };
+                let failed = |source| ServeError::Listen(address, source);
                 let socket = listen(address, kind).map_err(failed)?;
                 let address = socket.local_addr()?.as_socket().unwrap_or(address);
                 eprintln!("lateen-load: {does} {address}");
                 sockets.push((socket, kind));
             }
         }
-        serve(sockets, tls, (self.setup, self.timeouts), signals)
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
+        runtime.block_on(serve(sockets, tls, (self.setup, self.timeouts), signals))
     }
+}
+
+/// The time for which a connection without a packet is taken to be alive, and the probes after it, before it is closed.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(6);
+
+/// A socket that takes what comes to an address.
+fn listen(address: SocketAddr, kind: Kind) -> io::Result<Socket> {
+    let (form, protocol) = match kind {
+        Kind::Http | Kind::Echo => (Type::STREAM, Protocol::TCP),
+        Kind::Datagrams => (Type::DGRAM, Protocol::UDP),
+    };
+    let form = form.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), form, Some(protocol))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    if kind == Kind::Datagrams {
+        socket.bind(&address.into())?;
+        return Ok(socket);
+    }
+    socket.set_reuse_address(true)?;
+    // Accepted sockets inherit both: fewer system calls per connection.
+    socket.set_tcp_nodelay(true)?;
+    // A host that is gone sends no goodbye.
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use rand::Rng;
 
-/// What a list of values comes to for one request.
+/// The outcome of a list of values for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice<T> {
     /// This value.
@@ -78,42 +78,22 @@ mod tests {
     }
 
     #[test]
-    fn one_value_or_shares_that_leave_no_doubt() {
-        for (list, expected) in [
-            ("503", Choice::Value(503)),
-            ("503:100", Choice::Value(503)),
-            ("503:100%", Choice::Value(503)),
-            ("1:33.3333,1:33.3333,1:33.3334", Choice::Value(1)),
-            ("-5", Choice::Value(-5)),
-            ("503:nan", Choice::Rest),
+    fn a_list_is_one_value_or_shares_and_anything_else_is_invalid() {
+        let shares = "503:101 503:70,404:31 503:20, 503: 1:50.0001,2:50";
+        let forms = "x 503,404 503:20,404 503:20:1 503:x x:20 503:-1";
+        for (expected, lists) in [
+            (Choice::Value(503), "503 503:100 503:100%"),
+            (Choice::Value(1), "1:33.3333,1:33.3333,1:33.3334"),
+            (Choice::Value(-5), "-5"),
+            (Choice::Rest, "503:nan"),
+            (Choice::Invalid, forms),
+            (Choice::Invalid, shares),
         ] {
-            assert_eq!(number(list), expected, "{list}");
+            for list in lists.split(' ') {
+                assert_eq!(number(list), expected, "{list}");
+            }
         }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_invalid() {
-        let one = [
-            "",
-            "x",
-            "503,404",
-            "503:20,404",
-            "503:20:1",
-            "503:x",
-            "x:20",
-            "503:-1",
-        ];
-        let more = [
-            "503:101",
-            "503:70,404:31",
-            "503:20,",
-            "503:",
-            "503: 20",
-            "1:50.0001,2:50",
-        ];
-        for list in one.into_iter().chain(more) {
-            assert_eq!(number(list), Choice::Invalid, "{list:?}");
-        }
+        assert_eq!(["", "503: 20"].map(number), [Choice::Invalid; 2]);
     }
 
     #[test]

@@ -10,21 +10,21 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::context::{Session, World};
-use super::wire::{Facts, Stream, Wire};
-use super::{echo, http};
+use super::http;
+use super::wire::{Stream, Wire};
 
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves HTTP of either version, with TLS if there is an acceptor.
-pub async fn encoded(tcp: TcpStream, tls: Option<TlsAcceptor>, world: Rc<World>) {
+pub async fn serve(tcp: TcpStream, tls: Option<TlsAcceptor>, world: Rc<World>) {
     // The event loop looks for a signal first: requests that come behind it are the last of their connections.
     yield_now().await;
-    let session = session(world);
+    let session = Session::new(world);
     let stream = match tls {
         None => Stream::Left(tcp),
         Some(acceptor) => {
-            let limit = session.world.timeouts.request();
+            let limit = session.world.timeouts.request;
             tokio::select! {
                 biased;
                 shaken = timeout(limit, acceptor.accept(tcp)) => match shaken {
@@ -41,18 +41,6 @@ pub async fn encoded(tcp: TcpStream, tls: Option<TlsAcceptor>, world: Rc<World>)
     }
 }
 
-/// Sends every byte back.
-pub async fn raw(tcp: TcpStream, world: Rc<World>) {
-    echo::stream(tcp, session(world)).await;
-}
-
-fn session(world: Rc<World>) -> Session {
-    Session {
-        world,
-        facts: Rc::new(Facts::default()),
-    }
-}
-
 /// Reads until the protocol is known. None if the connection ends before.
 async fn detect(wire: &mut Wire, session: &Session) -> Option<Protocol> {
     tokio::select! {
@@ -62,7 +50,7 @@ async fn detect(wire: &mut Wire, session: &Session) -> Option<Protocol> {
         },
         _ = pin!(session.clone().ending()) => return None,
     }
-    let limit = session.world.timeouts.request();
+    let limit = session.world.timeouts.request;
     let detected = timeout(limit, async {
         loop {
             match judge(wire.begin()) {

@@ -1,12 +1,14 @@
-//! State of the service that its connections share, and the ends of a connection.
+//! State of the service that its connections share, that of a connection that its requests share, and their ends.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_exchange::{Config, Protocol};
+use lateen_exchange::server::Exchange;
+use lateen_exchange::{Config, Error, Protocol};
 use lateen_http::{Downstream, FieldValue, PeerKind, Scheme};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -45,52 +47,41 @@ pub enum Kind {
     Datagrams,
 }
 
-/// The time that peers may take. Zero is for ever.
+/// The time that peers may take, for timers.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Timeouts {
     /// Close connections on which nothing happens for so long; 0 never does
-    #[arg(long = "idle-timeout", value_name = "TIME", default_value = "10m", value_parser = text::duration)]
-    idle: Duration,
+    #[arg(long = "idle-timeout", value_name = "TIME", default_value = "10m", value_parser = limit)]
+    pub idle: Duration,
     /// Close connections whose request, or TLS handshake, takes longer to arrive; 0 never does
-    #[arg(long = "request-timeout", value_name = "TIME", default_value = "60s", value_parser = text::duration)]
-    request: Duration,
+    #[arg(long = "request-timeout", value_name = "TIME", default_value = "60s", value_parser = limit)]
+    pub request: Duration,
+}
+
+/// Reads a limit of time, of which 0 is none.
+fn limit(text: &str) -> Result<Duration, String> {
+    let limit = text::duration(text)?;
+    Ok(if limit.is_zero() { FOREVER } else { limit })
 }
 
 /// A time that never ends, and that other times can be added to.
 const FOREVER: Duration = Duration::from_secs(u64::MAX / 8);
 
-/// How long a connection that failed still reads, so that the peer can read the last answer.
+/// The time for which a connection that failed still reads, so that the peer can read the last answer.
 const LINGER: Duration = Duration::from_secs(1);
 
 impl Timeouts {
-    /// The time for nothing to happen, for a timer.
-    pub fn idle(self) -> Duration {
-        limit(self.idle)
-    }
-
-    /// The time for a request, for a timer.
-    pub fn request(self) -> Duration {
-        limit(self.request)
-    }
-
     /// The time-outs that a connection keeps itself. Request heads have theirs there; idle time is the service's.
     pub fn of_connection(self) -> lateen_exchange::Timeouts {
-        let interval = self.idle().min(self.request()) / 8;
+        let interval = self.idle.min(self.request) / 8;
         lateen_exchange::Timeouts {
             check_interval: interval.clamp(Duration::from_millis(10), Duration::from_secs(1)),
-            head: self.request(),
+            head: self.request,
             idle: None,
             ping_after: FOREVER,
             ping_timeout: FOREVER,
             linger: LINGER,
         }
-    }
-}
-
-fn limit(limit: Duration) -> Duration {
-    match limit {
-        Duration::ZERO => FOREVER,
-        limit => limit.min(FOREVER),
     }
 }
 
@@ -194,6 +185,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// The view of a new connection.
+    pub fn new(world: Rc<World>) -> Session {
+        let facts = Rc::default();
+        Session { world, facts }
+    }
+
     /// Ends when the connection shall end.
     pub async fn ending(self) -> Ending {
         tokio::select! {
@@ -205,7 +202,7 @@ impl Session {
 
     /// Ends when a connection that was idle has had the time of a request to end.
     pub async fn overdue(self) -> Ending {
-        sleep(self.world.timeouts.request()).await;
+        sleep(self.world.timeouts.request).await;
         Ending::Overdue
     }
 
@@ -213,26 +210,57 @@ impl Session {
     async fn idle(&self) {
         let mut quiet = 0;
         while quiet < CHECKS {
-            sleep(self.world.timeouts.idle() / CHECKS).await;
-            let is_busy = self.facts.moved.replace(false) || self.facts.delayed.get() > 0;
+            sleep(self.world.timeouts.idle / CHECKS).await;
+            let is_delayed = Rc::strong_count(&self.facts.delayed) > 1;
+            let is_busy = self.facts.moved.replace(false) || is_delayed;
             quiet = if is_busy { 0 } else { quiet + 1 };
         }
     }
 
     /// Waits before an answer.
     pub async fn delay(&self, delay: Duration) {
-        let delayed = &self.facts.delayed;
-        delayed.set(delayed.get() + 1);
-        let _mark = Mark(delayed);
+        let _mark = Rc::clone(&self.facts.delayed);
         self.world.alarms.sleep(delay).await;
     }
 }
 
-/// The mark of an answer that waits.
-struct Mark<'a>(&'a Cell<u32>);
+/// State that the requests of one connection share.
+#[derive(Debug)]
+pub struct Link {
+    /// The connection's view of the service.
+    pub session: Session,
+    /// Cancelled when the connection takes no further request.
+    pub stop: CancellationToken,
+    /// The version of HTTP.
+    pub protocol: Protocol,
+    /// An answer waits whose client has gone when it has sent its last byte. Another one may wait with its half closed.
+    pub leaves: Cell<bool>,
+}
 
-impl Drop for Mark<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+impl Link {
+    /// Whether it is HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.protocol == Protocol::Http2
+    }
+
+    /// Whether there is no client any more.
+    pub fn is_left(&self) -> bool {
+        let facts = &self.session.facts;
+        facts.broken.get() || self.leaves.get() && facts.ended.get()
+    }
+}
+
+/// Waits for `something`, but no longer than for the client to give the request up.
+///
+/// # Errors
+/// The client gave it up.
+pub async fn unless_gone(
+    exchange: &Exchange,
+    something: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        () = something => Ok(()),
+        error = poll_fn(|cx| exchange.poll_gone(cx)) => Err(error),
     }
 }

@@ -25,7 +25,7 @@ pub async fn stream(mut tcp: TcpStream, session: Session) {
             Ok(None) | Err(_) => return,
         };
         if !rest.is_empty() {
-            let idle = session.world.timeouts.idle();
+            let idle = session.world.timeouts.idle;
             let Ok(Ok(())) = timeout(idle, tcp.write_all(&rest)).await else {
                 return;
             };

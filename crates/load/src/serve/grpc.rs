@@ -13,44 +13,45 @@ use lateen_http::{
 };
 use prost::Message;
 
-use super::link::{Link, unless_gone};
+use super::context::{Link, unless_gone};
+use super::reply::field;
 use crate::frames::{Broken, Frames, frame};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";
 
-/// What Ping takes and gives back (Fortio's ping.proto).
+/// The message that Ping takes and gives back (Fortio's ping.proto).
 #[derive(Clone, PartialEq, Message)]
 pub struct PingMessage {
     /// Counts the messages of a client.
     #[prost(int64, tag = "1")]
     pub seq: i64,
-    /// When it was sent, in nanoseconds since 1970; in the answer, when it was received.
+    /// The instant of sending, in nanoseconds since 1970; in the answer, that of receiving.
     #[prost(int64, tag = "2")]
     pub ts: i64,
     /// Comes back as it is.
     #[prost(string, tag = "3")]
     pub payload: String,
-    /// How long to hold the answer back, in nanoseconds.
+    /// The time to hold the answer back, in nanoseconds.
     #[prost(int64, tag = "4")]
     pub delay_nanos: i64,
 }
 
-/// Whose health is asked for (grpc.health.v1).
+/// The service whose health is asked for (grpc.health.v1).
 #[derive(Clone, PartialEq, Message)]
 struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
-/// How it is: 1 serving, 2 not serving, 3 unknown.
+/// The answer: 1 serving, 2 not serving, 3 unknown.
 #[derive(Clone, PartialEq, Message)]
 struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
     status: i32,
 }
 
-/// How a call ends: gRPC's status and what there is to say of it.
+/// The end of a call: gRPC's status and its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct End(u8, &'static str);
 
@@ -77,7 +78,7 @@ pub fn is_grpc(head: &RequestHead) -> bool {
     content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
 }
 
-/// What can be called.
+/// The methods of the services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Ping,
@@ -223,11 +224,6 @@ fn head_fields() -> [(FieldName, FieldValue); 2] {
         field(Known::ContentType, "application/grpc"),
         field(Known::GrpcAcceptEncoding, "gzip"),
     ]
-}
-
-fn field(name: Known, value: impl Into<Bytes>) -> (FieldName, FieldValue) {
-    let value = FieldValue::new(value).expect("our texts are visible");
-    (name.into(), value)
 }
 
 fn trailers(End(status, message): &End) -> Result<Trailers, Error> {

@@ -13,13 +13,14 @@ use futures_util::stream::FuturesUnordered;
 use lateen_exchange::server::{Connection, Exchange};
 use lateen_exchange::{Error, Protocol};
 use lateen_h2::Code;
-use lateen_http::{Canonical, FramedRequest, Known, Length, Method, RequestHead, Rules};
+use lateen_http::{
+    Canonical, FieldValue, FramedRequest, Known, Length, Method, RequestHead, Rules,
+};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Ending, Session, World};
-use super::link::{Link, unless_gone};
+use super::context::{Ending, Link, Session, World, unless_gone};
 use super::params::Params;
 use super::reply::{Asked, Reply};
 use super::wire::Wire;
@@ -28,7 +29,7 @@ use super::{grpc, response};
 /// The largest body that is kept to be echoed, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
 
-/// How a request ended, other than by an answer.
+/// The end of a request other than by an answer.
 #[derive(Debug)]
 enum Unanswered {
     /// The stream or the connection is gone, and nobody waits for more.
@@ -77,7 +78,7 @@ pub async fn serve(wire: Wire, session: Session, protocol: Protocol) {
                     Ending::Overdue => return,
                 };
             }
-            // What both look at is set by the branches above alone.
+            // The branches above alone set the state of both.
             () = when(|| link.is_left()) => return,
             () = when(|| link.stop.is_cancelled()), if !drains => {
                 drains = true;
@@ -121,7 +122,7 @@ impl Link {
         let mut content = Some(Bytes::new());
         if head.length() != Length::None {
             let reading = self.body(exchange);
-            content = match timeout(world.timeouts.request(), reading).await {
+            content = match timeout(world.timeouts.request, reading).await {
                 Ok(content) => content?,
                 Err(_) if self.is_http2() => {
                     let reply = Reply::text(408, "the body did not arrive in time");
@@ -215,7 +216,7 @@ fn asked(head: &RequestHead, body: Bytes) -> Asked {
     Asked {
         head: *head.method() == Method::HEAD,
         target: String::from_utf8_lossy(head.path().target()).into_owned(),
-        content_type: content_type.map(|value| String::from_utf8_lossy(value).into_owned()),
+        content_type: content_type.and_then(|value| FieldValue::new(value.to_vec())),
         accepts_gzip: encodings.any(|value| value.windows(4).any(|part| part == b"gzip")),
         body,
     }

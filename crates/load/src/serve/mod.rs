@@ -9,16 +9,15 @@ mod context;
 mod echo;
 mod grpc;
 mod http;
-mod link;
 pub mod params;
 mod reply;
 mod response;
-mod socket;
 mod tls;
 mod wire;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,39 +26,30 @@ use rustls::ServerConfig;
 use socket2::Socket;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::signals::Signals;
 use crate::tls::TlsError;
-use context::{Kind, Timeouts, World};
+use context::{Kind, Session, Timeouts, World};
 use reply::Setup;
 
-/// How long accepting pauses when no descriptor is left.
+/// The pause of accepting when no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time in which connections read the requests that the kernel holds, before they take no more.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// How long responses under way may take after a signal.
+/// The time that responses under way may take after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Why the service cannot run.
+/// A reason why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is not to be had.
-    #[error(
-        "listen on {address}: {source}; is the port taken, and is the address one of this host?"
-    )]
-    Listen {
-        /// The address that was asked for.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    /// The address is not to be had; the kernel's error.
+    #[error("listen on {0}: {1}; is the port taken, and is the address one of this host?")]
+    Listen(SocketAddr, #[source] io::Error),
     /// TLS cannot be spoken.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -69,31 +59,19 @@ pub enum ServeError {
 }
 
 /// Serves what comes to these sockets until a signal arrives and the responses under way have left. With `tls`, TLS is
-/// what those for HTTP speak.
+/// what those for HTTP speak. It needs a local runtime of tokio.
 ///
 /// # Errors
-/// The kernel gives no event loop or no timer.
-pub fn serve(
+/// The kernel gives no timer, or refuses a socket.
+async fn serve(
     sockets: Vec<(Socket, Kind)>,
     tls: Option<Arc<ServerConfig>>,
     (setup, timeouts): (Setup, Timeouts),
-    signals: Signals,
+    signals: StdUnixStream,
 ) -> Result<(), ServeError> {
-    let mut runtime = Builder::new_current_thread();
-    let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(async {
-        let world = Rc::new(World::new(setup, timeouts)?);
-        run(sockets, tls.map(TlsAcceptor::from), world, signals).await
-    })
-}
-
-async fn run(
-    sockets: Vec<(Socket, Kind)>,
-    tls: Option<TlsAcceptor>,
-    world: Rc<World>,
-    signals: Signals,
-) -> Result<(), ServeError> {
-    let mut signals = UnixStream::from_std(signals.into_stream())?;
+    let world = Rc::new(World::new(setup, timeouts)?);
+    let tls = tls.map(TlsAcceptor::from);
+    let mut signals = UnixStream::from_std(signals)?;
     let connections = TaskTracker::new();
     let mut listeners = JoinSet::new();
     for (socket, kind) in sockets {
@@ -108,8 +86,8 @@ async fn run(
             let tls = tls.clone();
             connections.spawn_local(async move {
                 match kind {
-                    Kind::Http => connection::encoded(tcp, tls, world).await,
-                    _ => connection::raw(tcp, world).await,
+                    Kind::Http => connection::serve(tcp, tls, world).await,
+                    _ => echo::stream(tcp, Session::new(world)).await,
                 }
             });
         };

@@ -4,9 +4,10 @@
 //! `writes` and `nodelay` are Lateen's own.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lateen_http::FieldName;
+use lateen_http::{FieldName, FieldValue};
 use rand::Rng;
 
 use super::chance::{Choice, choose, happens};
@@ -31,7 +32,7 @@ const FRAMING: &[&str] = &[
     "trailer",
 ];
 
-/// What a request may ask for at most; more is cut to it.
+/// The most that a request may ask for; more is cut to it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct Limits {
     /// The largest body that size= gets, in bytes; Fortio's is 262144
@@ -42,7 +43,7 @@ pub struct Limits {
     pub delay: Duration,
 }
 
-/// What `status` comes to.
+/// The effect of `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The answer has this status, from 200 to 999. With 101 the connection ends without an answer.
@@ -53,21 +54,21 @@ pub enum Status {
     None,
 }
 
-/// How to answer one request.
+/// The form of the answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     /// The status.
     pub status: Status,
     /// The length of the body; `None` echoes the request's.
     pub size: Option<u64>,
-    /// How long to wait first.
+    /// The wait before it.
     pub delay: Duration,
     /// Whether to end the connection afterwards.
     pub close: bool,
     /// Whether to compress the body, if the client takes that.
     pub gzip: bool,
     /// More fields for the head. None of them concerns framing or the connection.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(FieldName, FieldValue)>,
     /// In how many writes the response leaves: 1 is everything at once, 2 head and body apart, more
     /// cut the body further. At most 64.
     pub writes: u32,
@@ -99,9 +100,9 @@ impl Params {
         let Some((_, query)) = target.split_once('?') else {
             return params;
         };
-        let mut seen = Seen::default();
+        let mut seen = BTreeSet::new();
         for (name, value) in pairs(query) {
-            let first = seen.first(&name);
+            let first = NAMES.contains(&&*name) && seen.insert(name.clone());
             match &*name {
                 "header" => params.add_header(&value),
                 _ if !first || value.is_empty() => {}
@@ -137,36 +138,18 @@ impl Params {
         let Some((name, value)) = text.split_once(':') else {
             return;
         };
-        if FieldName::new(name).is_none() {
+        let Some(name) = FieldName::new(name) else {
             return;
-        }
+        };
         // Nothing in a value may begin a line of its own.
         let value = value.replace(|c: char| c.is_ascii_control() && c != '\t', " ");
         let value = value.trim_matches([' ', '\t']);
-        if name.eq_ignore_ascii_case("connection") {
+        if name.as_str() == "connection" {
             self.close |= value.eq_ignore_ascii_case("close");
-            return;
+        } else if !FRAMING.contains(&name.as_str()) {
+            let value = FieldValue::new(value.to_owned());
+            self.headers.extend(value.map(|value| (name, value)));
         }
-        if !FRAMING.iter().any(|own| name.eq_ignore_ascii_case(own)) {
-            self.headers.push((name.to_owned(), value.to_owned()));
-        }
-    }
-}
-
-/// Which of the parameters that count once have been seen.
-#[derive(Debug, Default)]
-struct Seen(u8);
-
-impl Seen {
-    /// Whether `name` is seen for the first time.
-    fn first(&mut self, name: &str) -> bool {
-        let once = &NAMES[..NAMES.len() - 1];
-        let Some(at) = once.iter().position(|known| *known == name) else {
-            return true;
-        };
-        let before = self.0;
-        self.0 |= 1 << at;
-        before != self.0
     }
 }
 
@@ -189,15 +172,11 @@ fn whole(text: &str) -> Option<i64> {
 /// A duration as Go writes it, so with a sign and without a limit; a negative one is none.
 fn duration(text: &str) -> Option<Duration> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let nanoseconds = text::go_nanoseconds(unsigned)?;
     // Go counts in 64 signed bits.
-    let fits = nanoseconds < 2f64.powi(63);
-    let kept = if text.starts_with('-') {
-        0.0
-    } else {
-        nanoseconds
-    };
-    fits.then(|| Duration::from_nanos(kept as u64))
+    let fits = |nanoseconds: &f64| *nanoseconds < 2f64.powi(63);
+    let nanoseconds = text::go_nanoseconds(unsigned).filter(fits)?;
+    let sign = f64::from(!text.starts_with('-'));
+    Some(Duration::from_nanos((sign * nanoseconds) as u64))
 }
 
 /// The pairs of a query, decoded. As in Go, a pair with a semicolon or a broken escape is left out.
@@ -250,6 +229,11 @@ mod tests {
         Params::of(query, 100_000, Duration::from_secs(2))
     }
 
+    fn own(name: &str, value: &'static str) -> Vec<(FieldName, FieldValue)> {
+        let field = FieldName::new(name).zip(FieldValue::new(value));
+        vec![field.unwrap()]
+    }
+
     #[test]
     fn parameters_are_read() {
         assert_eq!(parse(""), Params::default());
@@ -262,9 +246,7 @@ mod tests {
             delay: Duration::from_micros(1500),
             close: true,
             gzip: true,
-            headers: [("X-A", "b c"), ("x-a", "d")]
-                .map(|(a, b)| (a.to_owned(), b.to_owned()))
-                .into(),
+            headers: [own("x-a", "b c"), own("x-a", "d")].concat(),
             writes: 2,
             nodelay: false,
         };
@@ -323,10 +305,9 @@ mod tests {
     #[test]
     fn fields_cannot_smuggle_lines_or_framing() {
         let headers = |query: &str| parse(query).headers;
-        let own = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-        assert_eq!(headers("header=X:%0d%0aY:z"), own("X", "Y:z"));
-        assert_eq!(headers("header=X:a%0d%0aY:z"), own("X", "a  Y:z"));
-        assert_eq!(headers("header=Empty:"), own("Empty", ""));
+        assert_eq!(headers("header=X:%0d%0aY:z"), own("x", "Y:z"));
+        assert_eq!(headers("header=X:a%0d%0aY:z"), own("x", "a  Y:z"));
+        assert_eq!(headers("header=Empty:"), own("empty", ""));
         let none = " bad :v a%20b:c a%0d%0ab:c content-length:5 Transfer-Encoding:chunked";
         for header in none.split(' ') {
             assert_eq!(headers(&format!("header={header}")), vec![], "{header}");
@@ -349,7 +330,8 @@ mod tests {
             prop_assert!(params.delay <= Duration::from_secs(2) && params.size.unwrap_or(0) <= 100_000);
             prop_assert!((1..=MAX_WRITES).contains(&params.writes));
             for (name, value) in &params.headers {
-                prop_assert!(!name.contains(['\r', '\n', ':']) && !value.contains(['\r', '\n', '\0']));
+                prop_assert!(!name.as_str().contains(['\r', '\n', ':']));
+                prop_assert!(!value.as_bytes().iter().any(|byte| b"\r\n\0".contains(byte)));
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Answer of the echo service before a protocol encodes it: status, fields, and a body that is either stored or generated.
 
 use std::io::Write;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use lateen_http::FieldValue;
+use lateen_http::{FieldName, FieldValue, Known};
 
 use super::params::{Limits, Params, Status};
 use flate2::Compression;
@@ -15,28 +16,22 @@ use rand::Rng;
 /// served.
 const MAX_GZIP: u64 = 1 << 20;
 
-/// What made-up bodies consist of; a power of two, so that positions wrap cheaply.
+/// The length of [`PATTERN`]; a power of two, so that positions wrap cheaply.
 pub const PATTERN_SIZE: usize = 64 * 1024;
 
-pub static PATTERN: [u8; PATTERN_SIZE] = pattern();
-
-const fn pattern() -> [u8; PATTERN_SIZE] {
-    let mut bytes = [b'\n'; PATTERN_SIZE];
-    let mut at = 0;
-    while at < PATTERN_SIZE {
-        // Lines of 64 that end in a line feed, so that a person can look at it.
-        if at % 64 != 63 {
-            bytes[at] = b'a' + (at % 26) as u8;
+/// The bytes of made-up bodies: lines of 64 that end in a line feed, so that a person can look at them.
+pub static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let byte = |at: usize| {
+        if at % 64 == 63 {
+            b'\n'
+        } else {
+            b'a' + (at % 26) as u8
         }
-        at += 1;
-    }
-    bytes
-}
+    };
+    (0..PATTERN_SIZE).map(byte).collect()
+});
 
-/// The type of texts.
-const TEXT: &str = "text/plain; charset=utf-8";
-
-/// What of a request the answer depends on.
+/// The facts of a request on which its answer depends.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// Method GET, POST and so on matter only in so far as HEAD gets no body.
@@ -44,7 +39,7 @@ pub struct Asked {
     /// Path and query.
     pub target: String,
     /// The type of the body, to be echoed with it.
-    pub content_type: Option<String>,
+    pub content_type: Option<FieldValue>,
     /// Whether the client takes gzip.
     pub accepts_gzip: bool,
     /// The content.
@@ -59,7 +54,7 @@ pub struct Reply {
     /// The status.
     pub status: u16,
     /// Fields, without those of framing, connection and date.
-    pub fields: Vec<(String, String)>,
+    pub fields: Vec<(FieldName, FieldValue)>,
     /// The content; none of it is sent in answer to HEAD or with a status that has none.
     pub body: Body,
     /// Whether content may be sent with it.
@@ -76,7 +71,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Body::Held(bytes) => bytes.len() as u64,
@@ -101,7 +96,7 @@ impl Body {
     }
 }
 
-/// How the service as a whole is set up.
+/// Settings of the service as a whole.
 #[derive(Debug, Default, clap::Args)]
 pub struct Setup {
     /// The query of requests that have none, for example status=404&delay=3s
@@ -140,19 +135,19 @@ impl Reply {
             Some(size) => Body::MadeUp(size),
             None => Body::Held(asked.body),
         };
-        if !fields.iter().any(|(name, _)| is_content_type(name)) {
-            let content_type = match (&body, asked.content_type) {
-                (Body::Held(_), Some(theirs)) => Some(theirs),
+        if !fields.iter().any(is_content_type) {
+            let name = FieldName::from(Known::ContentType);
+            fields.extend(match (&body, asked.content_type) {
+                (Body::Held(_), Some(theirs)) => Some((name, theirs)),
                 (Body::Held(bytes), None) if bytes.is_empty() => None,
-                (Body::Held(bytes), None) if str::from_utf8(bytes).is_ok() => Some(TEXT.to_owned()),
-                _ => Some("application/octet-stream".to_owned()),
-            };
-            fields.extend(content_type.map(|value| ("Content-Type".to_owned(), value)));
+                (Body::Held(bytes), None) if str::from_utf8(bytes).is_ok() => Some(text_type()),
+                _ => Some(field(Known::ContentType, "application/octet-stream")),
+            });
         }
         let has_content = !matches!(status, 101 | 204 | 304);
         if status == 304 {
-            // What is not modified is what the client has; its type is known there.
-            fields.retain(|(name, _)| !is_content_type(name));
+            // The client has the content; its type is known there.
+            fields.retain(|field| !is_content_type(field));
         }
         let mut reply = Reply {
             interim,
@@ -172,7 +167,7 @@ impl Reply {
         Reply {
             interim: None,
             status,
-            fields: vec![("Content-Type".to_owned(), TEXT.to_owned())],
+            fields: vec![text_type()],
             body: Body::Held(format!("{text}\n").into()),
             has_content: true,
         }
@@ -188,13 +183,23 @@ impl Reply {
         }
         let compressed = encoder.finish().expect("memory takes every byte");
         self.body = Body::Held(compressed.into());
-        let encoding = ("Content-Encoding".to_owned(), "gzip".to_owned());
-        self.fields.push(encoding);
+        self.fields.push(field(Known::ContentEncoding, "gzip"));
     }
 }
 
-fn is_content_type(name: &str) -> bool {
-    name.eq_ignore_ascii_case("content-type")
+/// A field with a text of ours.
+pub fn field(name: Known, value: impl Into<Bytes>) -> (FieldName, FieldValue) {
+    let value = FieldValue::new(value).expect("our texts are visible");
+    (name.into(), value)
+}
+
+/// The type of texts.
+fn text_type() -> (FieldName, FieldValue) {
+    field(Known::ContentType, "text/plain; charset=utf-8")
+}
+
+fn is_content_type((name, _): &(FieldName, FieldValue)) -> bool {
+    name.known() == Some(Known::ContentType)
 }
 
 /// The time of day as HTTP writes it, formatted once a second.
@@ -232,26 +237,24 @@ mod tests {
     #[test]
     fn the_type_of_the_content_is_the_clients_unless_it_is_asked_for_or_made_up() {
         let (bytes, own) = (Some("application/octet-stream"), Some("a/b"));
+        let text = Some("text/plain; charset=utf-8");
         for (query, content_type, body, expected) in [
             ("", own, &b"x"[..], own),
-            ("", None, b"x", Some(TEXT)),
+            ("", None, b"x", text),
             ("", None, b"\xff", bytes),
             ("", None, b"", None),
             ("size=3", own, b"x", bytes),
             ("header=content-type:q/r", own, b"x", Some("q/r")),
         ] {
             let asked = Asked {
-                content_type: content_type.map(str::to_owned),
+                content_type: content_type.and_then(FieldValue::new),
                 body: body.to_vec().into(),
                 ..Asked::default()
             };
             let reply = reply(query, asked);
-            let types = reply
-                .fields
-                .iter()
-                .filter(|(name, _)| is_content_type(name));
-            let types: Vec<_> = types.map(|(_, value)| value.as_str()).collect();
-            assert_eq!(types, expected.as_slice(), "{query}");
+            let types = reply.fields.into_iter().filter(is_content_type);
+            let expected = expected.map(|value| field(Known::ContentType, value));
+            assert_eq!(types.collect::<Vec<_>>(), expected.as_slice(), "{query}");
         }
     }
 
@@ -269,7 +272,7 @@ mod tests {
                 ..Asked::default()
             };
             let reply = reply(&format!("gzip={gzip}&size={size}"), asked);
-            let gzip = ("Content-Encoding".to_owned(), "gzip".to_owned());
+            let gzip = field(Known::ContentEncoding, "gzip");
             assert_eq!(reply.fields.contains(&gzip), expected, "{size}");
             assert_eq!(matches!(reply.body, Body::Held(_)), expected, "{size}");
             if let Body::Held(bytes) = &reply.body {

@@ -4,8 +4,7 @@ use bytes::Bytes;
 use lateen_exchange::Error;
 use lateen_exchange::server::Exchange;
 use lateen_http::{
-    Asked, FieldName, FieldValue, Known, Length, Limits, PeerKind, RawResponse, ResponseHead,
-    Status, Version,
+    Asked, FieldValue, Known, Length, Limits, PeerKind, RawResponse, ResponseHead, Status, Version,
 };
 use tokio::task::yield_now;
 
@@ -29,7 +28,13 @@ pub async fn send(
     if let Some(status) = reply.interim.and_then(Status::new) {
         exchange.inform(&interim(status)?)?;
     }
-    let fields = fields(std::mem::take(&mut reply.fields), date);
+    let mut fields = std::mem::take(&mut reply.fields);
+    if !fields
+        .iter()
+        .any(|(name, _)| name.known() == Some(Known::Date))
+    {
+        fields.extend(date.map(|date| (Known::Date.into(), date)));
+    }
     let status = Status::new(reply.status).unwrap_or(Status::BAD_REQUEST);
     // A status without content has no length either; an answer to HEAD has that of a GET.
     let length = match status.code() {
@@ -59,19 +64,6 @@ pub async fn send(
     exchange.finish()
 }
 
-/// The fields of an answer, the date among them.
-fn fields(given: Vec<(String, String)>, date: Option<FieldValue>) -> Vec<(FieldName, FieldValue)> {
-    let mut fields = Vec::with_capacity(given.len() + 1);
-    for (name, value) in given {
-        fields.extend(FieldName::new(&name).zip(FieldValue::new(value)));
-    }
-    let date_name = FieldName::from(Known::Date);
-    if !fields.iter().any(|(name, _)| *name == date_name) {
-        fields.extend(date.map(|date| (date_name, date)));
-    }
-    fields
-}
-
 /// The head of an informational answer.
 fn interim(status: Status) -> Result<ResponseHead, Error> {
     let (version, limits) = (Version::Http11, Limits::default());
@@ -94,36 +86,13 @@ mod tests {
     use std::rc::Rc;
     use std::task::{Context, Poll};
     use std::time::Duration;
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+    use tokio::io::{AsyncReadExt, AsyncWrite, duplex, join};
 
-    /// Asks once, takes up to `room` bytes per write, and refuses every other write.
-    #[derive(Default)]
+    /// Takes up to `room` bytes per write, and refuses every other write.
     struct Slow {
-        asked: bool,
-        written: Rc<RefCell<Written>>,
+        writes: Rc<RefCell<Vec<Vec<u8>>>>,
         room: usize,
         refuse: bool,
-    }
-
-    #[derive(Default)]
-    struct Written {
-        taken: Vec<u8>,
-        writes: Vec<usize>,
-    }
-
-    impl AsyncRead for Slow {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            into: &mut ReadBuf<'_>,
-        ) -> Poll<std::io::Result<()>> {
-            if self.asked {
-                return Poll::Pending;
-            }
-            self.asked = true;
-            into.put_slice(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-            Poll::Ready(Ok(()))
-        }
     }
 
     impl AsyncWrite for Slow {
@@ -148,11 +117,10 @@ mod tests {
                 }
             }
             let all = pieces.iter().flat_map(|piece| piece.iter().copied());
-            let all: Vec<u8> = all.take(self.room).collect();
-            let written = &mut *self.written.borrow_mut();
-            written.taken.extend_from_slice(&all);
-            written.writes.push(all.len());
-            Poll::Ready(Ok(all.len()))
+            let taken: Vec<u8> = all.take(self.room).collect();
+            let count = taken.len();
+            self.writes.borrow_mut().push(taken);
+            Poll::Ready(Ok(count))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -164,23 +132,27 @@ mod tests {
         }
     }
 
-    fn written(query: &str, echoed: &[u8], room: usize) -> Written {
+    /// The writes of an answer.
+    fn written(query: &str, echoed: &[u8], room: usize) -> Vec<Vec<u8>> {
         let params = Params::of(query, u64::MAX, Duration::MAX);
         let asked = reply::Asked {
             body: echoed.to_vec().into(),
             ..reply::Asked::default()
         };
         let reply = Reply::new(&params, asked).unwrap();
+        let writes = Rc::default();
         let slow = Slow {
+            writes: Rc::clone(&writes),
             room,
-            ..Slow::default()
+            refuse: false,
         };
-        let written = Rc::clone(&slow.written);
         let runtime = tokio::runtime::Builder::new_current_thread();
         { runtime }.build().unwrap().block_on(async {
             let mut config = Config::new(Protocol::Http1);
             config.timeouts = None;
-            let mut connection = server::Connection::new(slow, config);
+            let (silent, _other) = duplex(1);
+            let asks = (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..]).chain(silent);
+            let mut connection = server::Connection::new(join(asks, slow), config);
             let (_, exchange) = connection.next().await.unwrap().unwrap();
             let date = FieldValue::new("now");
             tokio::select! {
@@ -192,7 +164,7 @@ mod tests {
             connection.drain();
             connection.next().await.unwrap();
         });
-        written.take()
+        writes.take()
     }
 
     #[test]
@@ -205,9 +177,9 @@ mod tests {
         ];
         for (writes, body) in table {
             let written = written(&format!("size=1000&writes={writes}"), b"", usize::MAX);
-            let head = written.taken.len() - body.iter().sum::<usize>();
-            let expected = [vec![head], body].concat();
-            assert_eq!(written.writes, expected, "writes={writes}");
+            let lengths: Vec<usize> = written.iter().map(Vec::len).collect();
+            let head = lengths.iter().sum::<usize>() - body.iter().sum::<usize>();
+            assert_eq!(lengths, [vec![head], body].concat(), "writes={writes}");
         }
     }
 
@@ -219,9 +191,9 @@ mod tests {
             ("status=204&size=5", empty),
             ("status=150&header=date:then", interim),
         ] {
-            let written = written(query, b"", usize::MAX);
+            let written = written(query, b"", usize::MAX).concat();
             let expected = format!("HTTP/1.1 {expected}\r\n\r\n");
-            assert_eq!(String::from_utf8_lossy(&written.taken), expected);
+            assert_eq!(String::from_utf8_lossy(&written), expected);
         }
     }
 
@@ -237,7 +209,7 @@ mod tests {
             let written = written(&format!("writes={writes}{size_asked}"), &echoed, room);
             let mut client = ClientConnection::new(lateen_h1::Config::default());
             client.expect(false).unwrap();
-            let mut input = Bytes::from(written.taken);
+            let mut input = Bytes::from(written.concat());
             let mut body = Vec::new();
             while let Some(event) = client.receive(&mut input).unwrap() {
                 if let ClientEvent::Data { bytes, .. } = event {

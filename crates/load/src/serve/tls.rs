@@ -10,7 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 
 use crate::tls::{TlsError, certificates, private_key, roots, unfit, unusable};
 
-/// What is asked of clients whose issuer is known.
+/// The demand for certificates of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClientCert {
     /// A certificate, or the handshake fails.
@@ -19,7 +19,7 @@ pub enum ClientCert {
     Want,
 }
 
-/// What the user says about TLS.
+/// The user's options of TLS.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Speak TLS on the ports for HTTP, with this certificate and those between it and the root, in PEM

@@ -26,8 +26,8 @@ pub struct Facts {
     pub moved: Cell<bool>,
     /// The next write goes without TCP_NODELAY.
     pub delays: Cell<bool>,
-    /// Answers that wait for their delay.
-    pub delayed: Cell<u32>,
+    /// Each answer that waits for its delay holds a reference.
+    pub delayed: Rc<()>,
 }
 
 /// A stream over TCP: clear text, or TLS behind its handshake.

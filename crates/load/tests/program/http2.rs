@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::rig::{Certificates, count, http_server, report, run};
 
-/// What a server has seen.
+/// The counts of a server.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU64,

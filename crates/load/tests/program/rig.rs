@@ -1,7 +1,7 @@
 //! The program in a process of its own, and servers of a few lines that remember what they were sent.
 
 use std::fmt::Debug;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeBounds;
 use std::process::{Child, Command, Output};
@@ -20,7 +20,7 @@ pub fn program(line: impl AsRef<str>) -> Command {
     command
 }
 
-/// What a process wrote, and how it ended.
+/// The output of a process, and its exit code.
 pub struct Ended {
     pub code: Option<i32>,
     pub out: String,
@@ -69,7 +69,7 @@ pub fn report(line: impl AsRef<str>) -> Value {
     run(line).json()
 }
 
-/// How often something was counted in a report, for example `counts.ok`; 0 where it is not there.
+/// A count of a report, for example `counts.ok`; 0 where it is not there.
 pub fn count(report: &Value, path: &str) -> u64 {
     let steps = path.split('.');
     let found = steps.fold(report, |value, step| &value[step]);
@@ -90,7 +90,7 @@ pub fn signal(process: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(process.id()).unwrap()), signal).unwrap();
 }
 
-/// What the connections of a server were sent, in the order in which they came.
+/// The requests on the connections of a server, in the order in which they came.
 pub type Seen = Arc<Mutex<Vec<Vec<String>>>>;
 
 /// Anything that a connection can be.
@@ -122,41 +122,38 @@ pub fn answer_pieces(mut stream: TcpStream, mut answer: impl FnMut(&mut [u8]) ->
 }
 
 /// Answers every request of HTTP/1.1 with 200 and remembers its head and body.
-pub fn http(mut stream: impl Stream, index: usize, seen: &Seen) {
-    let mut held = Vec::new();
-    let mut buffer = [0; 16 * 1024];
+pub fn http(stream: impl Stream, index: usize, seen: &Seen) {
+    let mut stream = BufReader::new(stream);
     loop {
-        let end = loop {
-            let blank = held.windows(4).position(|window| window == b"\r\n\r\n");
-            let length = blank.map(|end| {
-                let head = String::from_utf8_lossy(&held[..end]).to_lowercase();
-                let value = head.split("content-length: ").nth(1);
-                let digits = value.and_then(|value| value.lines().next());
-                end + 4 + digits.map_or(0, |digits| digits.parse::<usize>().unwrap())
-            });
-            if let Some(end) = length.filter(|end| held.len() >= *end) {
-                break end;
-            }
-            match stream.read(&mut buffer) {
-                Ok(count @ 1..) => held.extend_from_slice(&buffer[..count]),
-                _ => return,
-            }
-        };
-        let request = String::from_utf8(held.drain(..end).collect()).unwrap();
-        let body = if request.starts_with("HEAD ") {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let Ok(1..) = stream.read_until(b'\n', &mut head) else {
+                return;
+            };
+        }
+        let mut request = String::from_utf8(head).unwrap();
+        let length = request.to_lowercase();
+        let length = length.split("content-length: ").nth(1);
+        let length = length.and_then(|value| value.lines().next());
+        let mut body = vec![0; length.map_or(0, |digits| digits.parse().unwrap())];
+        if stream.read_exact(&mut body).is_err() {
+            return;
+        }
+        let last = request.contains("\r\nConnection: close");
+        let answer = if request.starts_with("HEAD ") {
             ""
         } else {
             "hello"
         };
-        let last = request.contains("\r\nConnection: close");
+        request += &String::from_utf8(body).unwrap();
         {
             let mut seen = seen.lock().unwrap();
             let enough = seen.len().max(index + 1);
             seen.resize(enough, Vec::new());
             seen[index].push(request);
         }
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}");
-        if stream.write_all(answer.as_bytes()).is_err() || last {
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{answer}");
+        if stream.get_mut().write_all(answer.as_bytes()).is_err() || last {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! What a run counts and says, whatever it meets.
+//! Counts and messages of a run, whatever it meets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -178,16 +178,12 @@ fn broken_servers_are_told_apart_and_leave_nothing_to_trust() {
         let address = answer_with(bytes);
         run(format!("--url http://{address}/ --qps=50 -c1 -d300ms"))
     };
+    let short = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut short";
+    let long = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\ntoo long";
     let table: [(&[u8], &str); 4] = [
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut short",
-            "closed",
-        ),
+        (short, "closed"),
         (b"not http at all\r\n\r\n", "malformed"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\ntoo long",
-            "malformed",
-        ),
+        (long, "malformed"),
         (b"", "closed"),
     ];
     for (bytes, kind) in table {

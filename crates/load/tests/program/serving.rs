@@ -1,4 +1,4 @@
-//! What the echo service answers: HTTP of both versions, TLS, gRPC, TCP and UDP.
+//! Answers of the echo service: HTTP of both versions, TLS, gRPC, TCP and UDP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,28 +15,20 @@ use crate::service::{DEADLINE, Service, block_on, connect, exchange, post, rest}
 #[test]
 fn the_service_answers_as_the_query_asks() {
     let service = Service::start("");
+    let all = "/x?status=404&size=3&header=X-A:b&delay=1ms";
     for (target, begin, end) in [
         ("/health", "HTTP/1.1 200 OK\r\n", "\r\n\r\nok\n"),
-        (
-            "/x?status=404&size=3&header=X-A:b&delay=1ms",
-            "HTTP/1.1 404 ",
-            "\r\n\r\nabc",
-        ),
+        (all, "HTTP/1.1 404 ", "\r\n\r\nabc"),
         // A value that is none, and a status that is none, are Fortio's.
         ("/?status=x", "HTTP/1.1 400 ", ""),
         ("/?status=99", "", ""),
     ] {
         let answer = service.get(target);
-        assert!(
-            answer.starts_with(begin) && answer.ends_with(end),
-            "{answer}"
-        );
+        assert!(answer.starts_with(begin), "{answer}");
+        assert!(answer.ends_with(end), "{answer}");
         assert_eq!(answer.is_empty(), begin.is_empty(), "{answer}");
-        assert_eq!(
-            answer.contains("\r\nx-a: b\r\n"),
-            target.contains("X-A"),
-            "{answer}"
-        );
+        let has_field = answer.contains("\r\nx-a: b\r\n");
+        assert_eq!(has_field, target.contains("X-A"), "{answer}");
     }
     let large = service.get("/?size=3000000&writes=7");
     assert_eq!(large.split_once("\r\n\r\n").unwrap().1.len(), 3_000_000);
@@ -145,19 +137,13 @@ fn http_2_is_answered_as_http_1_is() {
 #[test]
 fn both_versions_of_http_share_a_port_however_the_first_bytes_are_cut() {
     let service = Service::start("");
+    let one = "POST /?size=2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let two = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let neither = "PRI * HTTP/1.1\r\nHost: a\r\n\r\nGET x\r\n\r\n";
     for (bytes, expected) in [
-        (
-            "POST /?size=2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-            "HTTP/1.1 200 OK",
-        ),
-        (
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-            "\0\0",
-        ),
-        (
-            "PRI * HTTP/1.1\r\nHost: a\r\n\r\nGET x\r\n\r\n",
-            "HTTP/1.1 400 Bad Request",
-        ),
+        (one, "HTTP/1.1 200 OK"),
+        (two, "\0\0"),
+        (neither, "HTTP/1.1 400 Bad Request"),
     ] {
         let mut stream = service.connect_to(0);
         stream.set_nodelay(true).unwrap();
@@ -401,17 +387,13 @@ fn what_cannot_be_served_is_said_at_once() {
     let taken = listener.local_addr().unwrap();
     let certificates = Certificates::new();
     let [cert, key] = ["server.pem", "client.key"].map(|name| certificates.path(name));
-    for (line, code, expected) in [
-        (format!("--tcp-echo {taken}"), 1, "is the port taken"),
-        (format!("--tls-cert {cert}"), 64, "--tls-key"),
-        (
-            format!("--tls-cert {cert} --tls-key {key}"),
-            1,
-            "do not belong together",
-        ),
-        (format!("--tls-cert {key} --tls-key {key}"), 1, "must hold"),
-        (format!("--client-ca {cert}"), 64, "--tls-cert"),
-    ] {
+    let refused = |line: String, code, expected| {
         ended(format!("serve --listen=127.0.0.1:0 {line}")).refused(code, expected);
-    }
+    };
+    refused(format!("--tcp-echo {taken}"), 1, "is the port taken");
+    refused(format!("--tls-cert {cert}"), 64, "--tls-key");
+    let mixed = format!("--tls-cert {cert} --tls-key {key}");
+    refused(mixed, 1, "do not belong together");
+    refused(format!("--tls-cert {key} --tls-key {key}"), 1, "must hold");
+    refused(format!("--client-ca {cert}"), 64, "--tls-cert");
 }

@@ -1,4 +1,4 @@
-//! What a run sends and how it uses its connections, as servers see it.
+//! Requests of a run and its use of connections, as servers see them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -233,57 +233,43 @@ fn https_is_checked_and_its_handshake_is_counted() {
         assert!(at("connect_time") >= at("handshake_time") && at("handshake_time") > 0.0);
     }
     let clear = serve(|stream, _| {
-        answer_pieces(stream, |_| {
-            Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())
-        });
+        let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+        answer_pieces(stream, |_| Some(answer.to_vec()));
     });
     let silent = http_server().0.replace("http:", "https:");
-    // What would be passed over in the clear is refused.
+    // Options that would be passed over in the clear are refused.
     let open = mutual.replace("https:", "http:");
     let only = "only with TLS: write the URL with https://";
-    for (args, expected) in [
-        (
-            format!("{plain} --cacert {other}"),
-            "name its issuer with --cacert",
-        ),
-        (format!("{numeric} --cacert {ca}"), "--server-name"),
-        // The client's handshake ends before the server has seen what is missing.
-        (format!("{mutual} --cacert {ca}"), "no request was answered"),
-        (format!("{h2} --cacert {ca}"), "--http2"),
-        (format!("{plain} --cacert /nowhere"), "read /nowhere"),
-        (format!("{plain} --cacert {key}"), "certificate"),
-        (
-            format!("{plain} --insecure --cert {cert} --key {ca}"),
-            "private key",
-        ),
-        (
-            format!("https://{clear}/ --insecure"),
-            "does the server speak TLS",
-        ),
-        // A server that asks for a certificate and does not take this one.
-        (
-            format!("{mutual} --cacert {ca} --cert {strange} --key {its_key}"),
-            "look at the issuer",
-        ),
-        (
-            format!("{mutual} --cacert {ca} --cert {cert} --key {its_key}"),
-            "do not belong together",
-        ),
-        (format!("{open} {identity}"), only),
-        (format!("{open} --cacert {ca}"), only),
-        (format!("{open} --server-name=localhost"), only),
-        (
-            format!("{silent}/ --insecure --timeout=300ms"),
-            "timed out; the server does not go on with the TLS handshake",
-        ),
-    ] {
+    let issuer = "name its issuer with --cacert";
+    let silence = "timed out; the server does not go on with the TLS handshake";
+    let refused = |args: String, expected: &str| {
         let limit = if args.contains("--timeout") {
             ""
         } else {
             "--timeout=15s"
         };
         run(format!("--url {args} -n4 --qps=0 -c1 {limit}")).refused(1, expected);
-    }
+    };
+    refused(format!("{plain} --cacert {other}"), issuer);
+    refused(format!("{numeric} --cacert {ca}"), "--server-name");
+    // The client's handshake ends before the server has seen what is missing.
+    refused(format!("{mutual} --cacert {ca}"), "no request was answered");
+    refused(format!("{h2} --cacert {ca}"), "--http2");
+    refused(format!("{plain} --cacert /nowhere"), "read /nowhere");
+    refused(format!("{plain} --cacert {key}"), "certificate");
+    let unfit = format!("{plain} --insecure --cert {cert} --key {ca}");
+    refused(unfit, "private key");
+    let plainly = format!("https://{clear}/ --insecure");
+    refused(plainly, "does the server speak TLS");
+    // A server that asks for a certificate and does not take this one.
+    let strange = format!("{mutual} --cacert {ca} --cert {strange} --key {its_key}");
+    refused(strange, "look at the issuer");
+    let mixed = format!("{mutual} --cacert {ca} --cert {cert} --key {its_key}");
+    refused(mixed, "do not belong together");
+    refused(format!("{open} {identity}"), only);
+    refused(format!("{open} --cacert {ca}"), only);
+    refused(format!("{open} --server-name=localhost"), only);
+    refused(format!("{silent}/ --insecure --timeout=300ms"), silence);
 }
 
 #[test]

@@ -6,13 +6,13 @@ use lateen_h2::{Abuse, Allowance, Allowances, Config, Known, SharedConfig};
 use crate::client::interface::{Request, USER_AGENT};
 use crate::frames::frame;
 
-/// How much a server may send before it hears that it was read; all of it is dropped at once.
+/// The bytes that a server may send before it hears that they were read; all of them are dropped at once.
 pub(super) const WINDOW: u32 = 1 << 30;
 
 /// The most bytes of decoded fields of one answer, as RFC 9113 §6.5.2 counts them.
 pub(super) const MAX_FIELDS: u32 = 1024 * 1024;
 
-/// What a stream carries.
+/// The content of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A request of HTTP.
@@ -82,7 +82,7 @@ impl Requests {
     }
 }
 
-/// What a load generator accepts: it measures servers, and does not defend itself against them.
+/// The limits of a load generator, which measures servers and does not defend itself against them.
 fn config() -> Config {
     let (burst, per_second) = (u32::MAX, u32::MAX);
     let all = Allowance { burst, per_second };
@@ -91,7 +91,7 @@ fn config() -> Config {
         max_frame: 16 * 1024,
         max_header_list: MAX_FIELDS,
         max_fields: u32::MAX,
-        // What is sent again and again is an index of the server's table.
+        // Fields that are sent again and again are indices of the server's table.
         pins: u8::MAX,
         max_streams: u32::MAX,
         stream_first: WINDOW,
