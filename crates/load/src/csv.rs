@@ -3,10 +3,10 @@
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::Path;
 
-use csv::{Terminator, WriterBuilder};
+use csv::{Reader, Terminator, WriterBuilder};
 
 use crate::record::Kind;
 use crate::report::Report;
@@ -59,29 +59,21 @@ pub fn row(report: &Report) -> std::collections::BTreeMap<String, String> {
     columns(report).into_iter().collect()
 }
 
-fn line(fields: impl Iterator<Item = String>) -> io::Result<Vec<u8>> {
-    let mut writer = WriterBuilder::new();
-    let mut writer = writer.terminator(Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(fields.map(String::into_bytes))?;
-    writer.into_inner().map_err(|error| error.into_error())
-}
-
 /// Adds a report to a file, below the names of the columns if the file is new or empty, so that the
 /// runs of a series make one table. A file with other columns is left alone.
 pub fn append(path: &Path, report: &Report) -> io::Result<()> {
     let (names, values): (Vec<_>, Vec<_>) = columns(report).into_iter().unzip();
-    let (head, row) = (line(names.into_iter())?, line(values.into_iter())?);
     let mut options = OpenOptions::new();
-    let mut file = options.read(true).append(true).create(true).open(path)?;
-    let mut begin = Vec::new();
-    let mut held = Read::by_ref(&mut file).take(head.len() as u64);
-    held.read_to_end(&mut begin)?;
-    if begin.is_empty() {
-        return file.write_all(&[head, row].concat());
-    }
-    if begin != head {
+    let file = options.read(true).append(true).create(true).open(path)?;
+    let held = Reader::from_reader(&file).headers()?.clone();
+    let mut writer = WriterBuilder::new();
+    let mut writer = writer.terminator(Terminator::CRLF).from_writer(&file);
+    if held.is_empty() {
+        writer.write_record(&names)?;
+    } else if held.iter().ne(&names) {
         let reason = "the file has other columns; name a new one, or remove it";
         return Err(io::Error::other(reason));
     }
-    file.write_all(&row)
+    writer.write_record(&values)?;
+    writer.flush()
 }

@@ -181,6 +181,11 @@ pub struct Record {
     pub content: u64,
     /// Connections opened, those before the start among them.
     pub connections: u64,
+    /// Measured requests that were not sent, and those that were sent and not answered.
+    pub unsent: u64,
+    pub unanswered: u64,
+    /// The time in which the threads could have run and were not let, in nanoseconds.
+    pub waited: u64,
 }
 
 impl Record {
@@ -200,6 +205,9 @@ impl Record {
             statuses: BTreeMap::new(),
             content: 0,
             connections: 0,
+            unsent: 0,
+            unanswered: 0,
+            waited: 0,
         }
     }
 
@@ -266,6 +274,9 @@ impl Record {
         self.ok_in_time += other.ok_in_time;
         self.content += other.content;
         self.connections += other.connections;
+        self.unsent += other.unsent;
+        self.unanswered += other.unanswered;
+        self.waited += other.waited;
         sum_up(&mut self.failures, &other.failures);
         sum_up(&mut self.warmup_failures, &other.warmup_failures);
         sum_up(&mut self.statuses, &other.statuses);

@@ -20,7 +20,7 @@ pub const FORMAT: &str = "lateen-load/1";
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
-    pub format: String,
+    pub format: &'static str,
     /// The name of the measured setup, for example `none` or `mesh`.
     pub name: String,
     /// Which repetition this is, from 1.
@@ -68,7 +68,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetConfig>,
     /// http/1.1, h2c, h2, grpc, grpc-stream or tcp.
-    pub protocol: String,
+    pub protocol: &'static str,
     /// Whether TLS is spoken below it.
     pub tls: bool,
     /// The method, where it was given.
@@ -99,7 +99,7 @@ pub struct Config {
     /// Connections replaced per second, beside that.
     pub connection_rate: f64,
     /// The spread of starts: uniform, poisson, jitter or closed-loop.
-    pub arrivals: String,
+    pub arrivals: &'static str,
     /// Pause of a closed loop between an answer and the next request, in seconds.
     pub think_s: f64,
     /// The limit of a request, in seconds.

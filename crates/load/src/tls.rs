@@ -2,14 +2,14 @@
 //! not see the TLS of a mesh below a target.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
@@ -114,10 +114,8 @@ impl Connector {
     /// A connector to `host` that offers one protocol, `http/1.1` or `h2`. Sessions are never resumed:
     /// each is a handshake in full, so that a new connection always costs the same.
     pub fn new(options: &Options, host: &str, alpn: &'static str) -> Result<Connector, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions()?;
-        let any = Arc::new(AnyCertificate(provider));
+        let builder = ClientConfig::builder();
+        let any = Arc::new(AnyCertificate(Arc::clone(builder.crypto_provider())));
         let builder = match options.insecure {
             true => builder.dangerous().with_custom_certificate_verifier(any),
             false => builder.with_root_certificates(trusted(options.cacert.as_deref())?),
@@ -143,14 +141,24 @@ impl Connector {
     }
 
     /// A session that has sent nothing.
-    pub fn session(&self) -> Result<Session, TlsError> {
+    pub fn session(&self) -> Result<ClientConnection, TlsError> {
         let mut tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
         // A run bounds the bytes that it sends at once; the session does not.
         tls.set_buffer_limit(None);
-        Ok(Session {
-            tls,
-            alpn: self.alpn,
-        })
+        Ok(tls)
+    }
+
+    /// Whether the server agreed to the protocol. One that knows no ALPN speaks HTTP/1.1.
+    pub fn check_protocol(&self, tls: &ClientConnection) -> Result<(), TlsError> {
+        match tls.alpn_protocol() {
+            Some(agreed) if agreed == self.alpn.as_bytes() => Ok(()),
+            None if self.alpn == "http/1.1" => Ok(()),
+            other => {
+                let name = other.unwrap_or(b"something without a name");
+                let spoken = String::from_utf8_lossy(name).into_owned();
+                Err(TlsError::Protocol(self.alpn, spoken))
+            }
+        }
     }
 }
 
@@ -217,76 +225,36 @@ pub fn unfit(cert: &str, key: &str, error: &rustls::Error) -> TlsError {
     TlsError::Options(format!("{option} cannot be used: {error}; {cure}"))
 }
 
-/// One TLS session.
-#[derive(Debug)]
-pub struct Session {
-    tls: ClientConnection,
-    alpn: &'static str,
+/// Takes the server's bytes, and adds the clear text to `plain`.
+pub fn read(
+    tls: &mut ClientConnection,
+    mut input: &[u8],
+    plain: &mut Vec<u8>,
+) -> Result<(), TlsError> {
+    while !input.is_empty() {
+        // Reading from a slice fails only where too much is held back, which what follows empties.
+        if tls.read_tls(&mut input).is_err() {
+            return Err(rustls::Error::General("too much at once".to_owned()).into());
+        }
+        let waiting = tls.process_new_packets()?.plaintext_bytes_to_read();
+        plain.reserve(waiting);
+        let read = tls.reader().take(waiting as u64).read_to_end(plain);
+        read.map_err(|error| rustls::Error::General(error.to_string()))?;
+    }
+    Ok(())
 }
 
-impl Session {
-    /// Whether requests can be sent.
-    pub fn is_set_up(&self) -> bool {
-        !self.tls.is_handshaking()
-    }
-
-    /// Whether the server agreed to the protocol. One that knows no ALPN speaks HTTP/1.1.
-    pub fn check_protocol(&self) -> Result<(), TlsError> {
-        match self.tls.alpn_protocol() {
-            Some(agreed) if agreed == self.alpn.as_bytes() => Ok(()),
-            None if self.alpn == "http/1.1" => Ok(()),
-            other => {
-                let name = other.unwrap_or(b"something without a name");
-                let spoken = String::from_utf8_lossy(name).into_owned();
-                Err(TlsError::Protocol(self.alpn, spoken))
-            }
+/// Sends what a session holds, as far as the kernel takes it.
+pub fn flush(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        match tls.write_tls(socket) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-
-    /// Takes the server's bytes, and adds the clear text to `plain`.
-    pub fn read(&mut self, mut input: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
-        while !input.is_empty() {
-            // Reading from a slice fails only where too much is held back, which what follows empties.
-            if self.tls.read_tls(&mut input).is_err() {
-                return Err(rustls::Error::General("too much at once".to_owned()).into());
-            }
-            let waiting = self.tls.process_new_packets()?.plaintext_bytes_to_read();
-            plain.reserve(waiting);
-            let read = self.tls.reader().take(waiting as u64).read_to_end(plain);
-            read.map_err(|error| rustls::Error::General(error.to_string()))?;
-        }
-        Ok(())
-    }
-
-    /// Whether something waits for the kernel to take it.
-    pub fn has_unsent(&self) -> bool {
-        self.tls.wants_write()
-    }
-
-    /// Takes clear text to send.
-    pub fn write(&mut self, plain: &[u8]) -> Result<(), TlsError> {
-        let written = self.tls.writer().write_all(plain);
-        written.map_err(|error| rustls::Error::General(error.to_string()).into())
-    }
-
-    /// Sends what waits, as far as the kernel takes it.
-    pub fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
-        while self.tls.wants_write() {
-            match self.tls.write_tls(socket) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Says that nothing more will be sent, so that the server need not take it for an attack.
-    pub fn say_goodbye(&mut self, socket: &mut TcpStream) {
-        self.tls.send_close_notify();
-        let _ = self.flush(socket);
-    }
+    Ok(())
 }
 
 /// Takes any certificate, but only from who has its key.

@@ -32,7 +32,7 @@ impl Report {
         // The last answer of a few requests ends well after they were due; random gaps add up to
         // more or less than their mean, by the root of their number.
         let requests = requests as f64;
-        let spread = match &*self.config.arrivals {
+        let spread = match self.config.arrivals {
             "poisson" => 4.0 * requests.sqrt() / wanted,
             _ => 0.0,
         };
@@ -196,7 +196,7 @@ mod tests {
         assert!(!warns_of_the_rate(&timed_out), "a timeout takes its time");
         let mut poisson = counted(11.3);
         assert!(warns_of_the_rate(&poisson));
-        poisson.config.arrivals = "poisson".to_owned();
+        poisson.config.arrivals = "poisson";
         assert!(!warns_of_the_rate(&poisson), "four deviations are chance");
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use bytes::{Buf, Bytes, BytesMut};
+use rustls::ClientConnection;
 use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
 use super::clock::Clock;
@@ -13,7 +14,7 @@ use super::origin::Origin;
 use crate::client::{Client, Malformed, Output, Start};
 use crate::poll::{Poll, Ready};
 use crate::record::{Failure, Timing};
-use crate::tls::{Session, TlsError};
+use crate::tls::{self, TlsError};
 
 /// A request that is to be sent; nanoseconds since the run began.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +105,7 @@ pub struct Connection {
     pub origin: usize,
     stage: Stage,
     socket: Option<TcpStream>,
-    tls: Option<Box<Session>>,
+    tls: Option<Box<ClientConnection>>,
     client: Option<Box<dyn Client>>,
     /// The bytes that have just come out of TLS.
     plain: Vec<u8>,
@@ -216,7 +217,9 @@ impl Connection {
         if self.stage == Stage::Open
             && let (Some(tls), Some(socket)) = (&mut self.tls, &mut self.socket)
         {
-            tls.say_goodbye(socket);
+            // Otherwise the server would have to take it for an attack.
+            tls.send_close_notify();
+            let _ = tls::flush(tls, socket);
         }
         self.stage = Stage::Closed;
         (self.socket, self.tls, self.client) = (None, None, None);
@@ -307,12 +310,12 @@ impl Connection {
         };
         if let Some(tls) = &mut self.tls {
             // Bytes that the kernel does not take wait here, where they are seen.
-            tls.flush(socket)?;
-            if self.stage == Stage::Open && !tls.has_unsent() {
-                tls.write(&self.out.bytes)?;
+            tls::flush(tls, socket)?;
+            if self.stage == Stage::Open && !tls.wants_write() {
+                tls.writer().write_all(&self.out.bytes)?;
                 self.out.bytes.clear();
             }
-            return Ok(tls.flush(socket)?);
+            return Ok(tls::flush(tls, socket)?);
         }
         while !self.out.bytes.is_empty() {
             match socket.write(&self.out.bytes) {
@@ -396,13 +399,15 @@ impl Connection {
             if let Some(tls) = &mut self.tls {
                 let input = &buffer[..count];
                 self.plain.clear();
-                if let Err(error) = tls.read(input, &mut self.plain) {
+                if let Err(error) = tls::read(tls, input, &mut self.plain) {
                     // The peer is told why, as far as it still listens.
-                    let _ = tls.flush(socket);
+                    let _ = tls::flush(tls, socket);
                     return Err(error.into());
                 }
-                if matches!(self.stage, Stage::Handshaking(_)) && tls.is_set_up() {
-                    tls.check_protocol()?;
+                if let (Stage::Handshaking(_), Some(connector)) = (self.stage, &origin.tls)
+                    && !tls.is_handshaking()
+                {
+                    connector.check_protocol(tls)?;
                     set_up = Some(self.begin_protocol(origin, now));
                 }
                 if let Some(client) = &mut self.client

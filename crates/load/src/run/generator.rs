@@ -73,7 +73,6 @@ pub struct Generator {
     initial_errors: bool,
     random: SmallRng,
     live: Arc<Live>,
-    waited: u64,
     buffer: BytesMut,
 }
 
@@ -126,7 +125,6 @@ impl Generator {
             initial_errors: load.initial_errors,
             random: SmallRng::seed_from_u64(!seed),
             live,
-            waited: 0,
             buffer: BytesMut::zeroed(BUFFER),
         })
     }
@@ -220,7 +218,7 @@ impl Generator {
         self.clock = clock;
         let before = time_waited();
         let whole = self.run_to_end();
-        self.waited = time_waited().saturating_sub(before);
+        self.record.waited = time_waited().saturating_sub(before);
         whole
     }
 
@@ -284,24 +282,17 @@ impl Generator {
         }
     }
 
-    /// The time in which its thread could have run and was not let, in nanoseconds.
-    pub fn waited(&self) -> u64 {
-        self.waited
-    }
-
-    /// Ends the run: what was recorded, and how many measured requests were not sent and not
-    /// answered.
-    pub fn finish(self) -> (Record, u64, u64) {
+    /// Ends the run, with the measured requests that were not sent or not answered on record.
+    pub fn finish(mut self) -> Record {
         let measured = |intended: u64| intended >= self.warmup_end;
-        let (mut unsent, mut unanswered) = (0, 0);
         for connection in &self.connections {
             let waiting = connection.queue.iter();
-            unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
+            self.record.unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
             let sent = connection.under_way();
             let sent = sent.filter(|(_, sent)| measured(sent.timing.intended));
-            unanswered += sent.count() as u64;
+            self.record.unanswered += sent.count() as u64;
         }
-        (self.record, unsent, unanswered)
+        self.record
     }
 
     /// Hands every request that is due to its connection. Connections take turns, so that each has

@@ -60,41 +60,34 @@ impl Plan {
         let used = processor_time().saturating_sub(before);
         live.clear();
 
-        let waited: u64 = generators.iter().map(Generator::waited).sum();
-        let ended = generators.into_iter().map(Generator::finish);
-        let ended = ended.reduce(|(mut record, unsent, unanswered), other| {
-            record.merge(&other.0);
-            (record, unsent + other.1, unanswered + other.2)
+        let records = generators.into_iter().map(Generator::finish);
+        let record = records.reduce(|mut record, other| {
+            record.merge(&other);
+            record
         });
-        let (record, unsent, unanswered) = ended.expect("a plan has at least one part");
+        let record = record.expect("a plan has at least one part");
         let time = (wall.as_secs_f64() * self.load.threads as f64).max(1e-9);
         let requests = (record.all_ok_count() + record.all_failed_count()).max(1) as f64;
         let generator = Used {
             cpu_us_per_request: round(used.as_secs_f64() * 1e6 / requests),
             cpu_share: round(used.as_secs_f64() / time),
-            wait_share: round(waited as f64 / 1e9 / time),
+            wait_share: round(record.waited as f64 / 1e9 / time),
         };
         let since = started.duration_since(std::time::UNIX_EPOCH);
-        let mut report = self.report(config, record, [unsent, unanswered], interrupted);
+        let mut report = self.report(config, &record, interrupted);
         report.started_unix_ms = since.map_or(0, |since| nanoseconds(since) / 1_000_000);
         report.generator = generator;
         Ok(report)
     }
 
-    fn report(
-        &self,
-        config: Config,
-        record: Record,
-        [unsent, unanswered]: [u64; 2],
-        interrupted: bool,
-    ) -> Report {
+    fn report(&self, config: Config, record: &Record, interrupted: bool) -> Report {
         let measured_s = record.measured() as f64 / 1e9;
         let per_second = |count: u64| match measured_s > 0.0 {
             true => round(count as f64 / measured_s),
             false => 0.0,
         };
         Report {
-            format: FORMAT.to_owned(),
+            format: FORMAT,
             name: self.load.name.clone(),
             round: self.round,
             config,
@@ -102,11 +95,11 @@ impl Plan {
             ended_s: record.ended() as f64 / 1e9,
             interrupted,
             counts: Counts {
-                intended: record.ok + record.failed_count() + unsent + unanswered,
+                intended: record.ok + record.failed_count() + record.unsent + record.unanswered,
                 ok: record.ok,
                 failed: record.failed_count(),
-                unsent,
-                unanswered,
+                unsent: record.unsent,
+                unanswered: record.unanswered,
                 warmup_ok: record.times[Kind::Warmup].len(),
                 connections_opened: record.connections,
                 content_bytes: record.content,

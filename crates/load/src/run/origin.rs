@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::seq::IndexedRandom;
 
 use crate::client::Protocol;
 use crate::tls::Connector;
@@ -60,18 +61,9 @@ impl Choice {
         if let [only] = *self.targets {
             return only;
         }
-        let fitting = || self.targets.iter().filter(|target| fits(target));
-        let sum: f64 = fitting().map(|target| target.weight).sum();
-        let mut at = self.random.random::<f64>() * sum;
-        let mut last = self.targets[0];
-        for target in fitting() {
-            last = *target;
-            at -= target.weight;
-            if at < 0.0 {
-                break;
-            }
-        }
-        last
+        let weight = |target: &Target| if fits(target) { target.weight } else { 0.0 };
+        let chosen = self.targets.choose_weighted(&mut self.random, weight);
+        *chosen.expect("a target that fits has a weight")
     }
 }
 

@@ -215,8 +215,7 @@ impl Plan {
                 Scheme::Grpc | Scheme::Grpcs if load.streaming => "grpc-stream",
                 Scheme::Grpc | Scheme::Grpcs => "grpc",
                 Scheme::Tcp => "tcp",
-            }
-            .to_owned(),
+            },
             tls: scheme.is_encrypted(),
             method: load.method.clone(),
             body_bytes: load.body()?.len() as u64,
@@ -238,8 +237,7 @@ impl Plan {
                 (true, Arrivals::Uniform) => "uniform",
                 (true, Arrivals::Poisson) => "poisson",
                 (true, Arrivals::Jitter) => "jitter",
-            }
-            .to_owned(),
+            },
             think_s: self.think_time.as_secs_f64(),
             timeout_s: load.timeout.as_secs_f64(),
             seed: load.seed,

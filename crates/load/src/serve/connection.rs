@@ -73,25 +73,3 @@ fn judge(begin: &[u8]) -> Option<Protocol> {
         Some(Protocol::Http1)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_preface_tells_the_protocols_apart() {
-        let (one, two) = (Some(Protocol::Http1), Some(Protocol::Http2));
-        for (begin, expected) in [
-            (&b""[..], None),
-            (b"P", None),
-            (b"PO", one),
-            (b"PRI * HTTP/1.1\r\n", one),
-            (&PREFACE[..23], None),
-            (PREFACE, two),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", two),
-            (b"\r\nGET", one),
-        ] {
-            assert_eq!(judge(begin), expected, "{}", begin.escape_ascii());
-        }
-    }
-}

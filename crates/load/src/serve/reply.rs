@@ -306,24 +306,4 @@ mod tests {
             assert_eq!(body.piece(position, most), expected, "{position} {most}");
         }
     }
-
-    #[test]
-    fn without_a_query_the_standard_one_counts() {
-        use rand::SeedableRng;
-        let setup = Setup {
-            default_params: Some("status=404".to_owned()),
-            ..Setup::default()
-        };
-        let mut random = rand::rngs::SmallRng::seed_from_u64(1);
-        let mut status = |target: &str| {
-            let asked = Asked {
-                target: target.to_owned(),
-                ..Asked::default()
-            };
-            let (reply, _) = setup.answer(asked, &mut random);
-            reply.map_or(0, |reply| reply.status)
-        };
-        let targets = ["/", "/?", "/?status=503", "/?status=1", "/health"];
-        assert_eq!(targets.map(&mut status), [404, 200, 503, 0, 200]);
-    }
 }

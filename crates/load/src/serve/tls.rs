@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 
 use crate::tls::{TlsError, certificates, private_key, roots, unfit, unusable};
@@ -42,14 +41,11 @@ impl Options {
         let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
+        let builder = ServerConfig::builder();
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let roots = Arc::new(roots(path)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots(path)?));
                 let verifier = match self.client_cert {
                     ClientCert::Require => verifier,
                     ClientCert::Want => verifier.allow_unauthenticated(),

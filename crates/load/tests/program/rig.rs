@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
@@ -206,18 +207,13 @@ impl Certificates {
 
     /// A TLS server's configuration, which asks for a client's certificate if `mutual`.
     pub fn server(&self, alpn: &[&str], mutual: bool) -> Arc<ServerConfig> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let (cert, key) = self.issue("localhost");
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
-        let roots = Arc::new(roots);
-        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build();
         let builder = match mutual {
-            true => builder.with_client_cert_verifier(verifier.build().unwrap()),
-            false => builder.with_no_client_auth(),
+            true => ServerConfig::builder().with_client_cert_verifier(verifier.unwrap()),
+            false => ServerConfig::builder().with_no_client_auth(),
         };
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         let mut config = builder

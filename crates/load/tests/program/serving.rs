@@ -50,7 +50,8 @@ fn the_service_answers_as_the_query_asks() {
 fn limits_and_standard_parameters_are_set_for_the_service() {
     let service = Service::start("--max-size=10 --max-delay=1ms --default-params=size=5");
     let length = |target| service.get(target).split_once("\r\n\r\n").unwrap().1.len();
-    assert_eq!(["/", "/?size=500", "/?x"].map(length), [5, 10, 0]);
+    assert_eq!(["/", "/?", "/?size=500", "/?x"].map(length), [5, 0, 10, 0]);
+    assert!(service.get("/health").ends_with("\r\n\r\nok\n"));
     let begin = Instant::now();
     service.get("/?delay=10m");
     assert!(begin.elapsed() < Duration::from_secs(60));

@@ -162,19 +162,14 @@ fn raw_bytes_come_back() {
     }
     run(format!("--url tcp://{echo}")).refused(1, "--payload-size");
 
-    let wrong = serve(|mut stream, _| {
-        let mut buffer = [0; 9];
-        while stream.read_exact(&mut buffer).is_ok() {
-            buffer[8] ^= 1;
-            if stream.write_all(&buffer).is_err() {
-                return;
-            }
-        }
-    });
+    // Another byte, and one too many.
     let load = "--payload-size=9 -n5 --qps=0 -c1";
-    let report = report(format!("--url tcp://{wrong} {load}"));
-    assert_eq!(report["counts"]["ok"], 0);
-    assert_eq!(report["errors"], json!({"malformed": 5}));
+    for wrong in ["abcdefgh.", "abcdefghij"] {
+        let wrong = serve(move |stream, _| answer_pieces(stream, |_| Some(wrong.into())));
+        let report = report(format!("--url tcp://{wrong} {load}"));
+        assert_eq!(report["counts"]["ok"], 0);
+        assert_eq!(report["errors"], json!({"malformed": 5}));
+    }
 
     let talker = serve(|mut stream, _| {
         let _ = stream.write_all(b"220 hello\r\n");
