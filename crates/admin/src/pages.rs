@@ -61,9 +61,10 @@ impl Admin {
 }
 
 const INDEX: &str = "\
-connections      open connections (JSON); ?follow goes on with those that open and close, one JSON object a line;
+connections      open connections (JSON), of a waypoint those of its clients with the requests under way;
+                 ?follow goes on with those that open and close, one JSON object a line (node proxies alone);
                  ?namespace= ?pod= ?peer= ?service= ?direction=inbound|outbound ?only=denied|failed choose
-pods             what each pod's connections come to: how many, bytes, time of this process (JSON)
+pods             what each pod's connections come to: how many, bytes, time of this process (JSON; node proxies alone)
 config_dump      what this proxy knows: workloads, services, policies, certificates, pods (JSON)
 logging          POST shows the log levels; POST ?level=LEVEL or ?level=scope=LEVEL,... changes them; ?reset undoes
 quitquitquit     POST drains and ends this proxy; ?deadline=TIME, such as 90s or 2h, is how long connections may go on

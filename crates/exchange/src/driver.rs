@@ -42,6 +42,11 @@ impl<IO> Driver<IO> {
         }
     }
 
+    /// Bytes of the stream so far: received, then sent.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.transport.received(), self.transport.sent())
+    }
+
     fn fail(&mut self, error: ConnectionError) {
         if let Codec::Http2(http2) = &mut self.shared.borrow().codec {
             // It has said why already if the peer broke a rule.

@@ -91,6 +91,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         self.driver.shared.borrow().refused.pop_front()
     }
 
+    /// Bytes of the stream below so far: received, then sent.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.driver.bytes()
+    }
+
     /// Takes no further requests and ends behind the open ones: GOAWAY in HTTP/2 (RFC 9113 §6.8), `Connection: close` in
     /// HTTP/1 (RFC 9112 §9.6).
     pub fn drain(&mut self) {

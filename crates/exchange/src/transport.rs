@@ -31,6 +31,8 @@ pub struct Transport<IO> {
     io: IO,
     /// Bytes that came.
     received: u64,
+    /// Bytes that were written.
+    sent: u64,
     /// A flush is owed.
     dirty: bool,
     /// The peer sends no more.
@@ -60,6 +62,7 @@ impl<IO> Transport<IO> {
         Transport {
             io,
             received: 0,
+            sent: 0,
             dirty: false,
             over: false,
             shut: false,
@@ -80,6 +83,11 @@ impl<IO> Transport<IO> {
     /// Bytes that came so far.
     pub fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Bytes that were written so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// True once the peer has ended its direction.
@@ -159,6 +167,7 @@ impl<IO: AsyncWrite + Unpin> Transport<IO> {
             }
             Some(Poll::Ready(Ok(bytes))) => {
                 self.dirty = true;
+                self.sent += bytes as u64;
                 Written::Bytes(bytes)
             }
             Some(Poll::Ready(Err(error))) => {

@@ -3,6 +3,7 @@
 
 mod filter;
 mod line;
+mod waypoint;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::node::{NodeHandle, PodUse, Request, watch};
 use crate::pods::Table;
 use filter::Filter;
 use line::{End, Line, Passed};
+pub use waypoint::WaypointConnections;
 
 /// Those who may watch at once. Each costs every connection a little, and memory for what it has not read.
 const WATCHERS: usize = 8;
@@ -175,6 +177,8 @@ impl Connections {
             source,
             destination,
             service,
+            protocol: None,
+            requests: None,
             wanted: listed.wanted.filter(|wanted| *wanted != listed.destination),
             tunnelled: listed.tunnelled,
             tunnel: listed.tunnel,

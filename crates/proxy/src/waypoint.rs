@@ -18,6 +18,7 @@ mod head;
 mod hop;
 mod http;
 mod leaving;
+mod listing;
 mod local_reply;
 mod mesh;
 mod names;
@@ -45,6 +46,9 @@ mod turns;
 mod upstream;
 mod view;
 
+#[cfg(test)]
+pub use listing::About;
+pub use listing::{Destination, Listed, Page};
 pub use own::Own;
 pub use role::{Entrance, Request, WaypointHandle};
 pub use state::{Timeouts, Waypoint, WaypointConfig};

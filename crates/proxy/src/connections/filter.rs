@@ -130,6 +130,8 @@ mod tests {
             source: end("shop", "web-1"),
             destination: end("data", "store-7"),
             service: Some("store.data.svc.cluster.local".into()),
+            protocol: None,
+            requests: None,
             wanted: None,
             tunnelled: true,
             tunnel: None,

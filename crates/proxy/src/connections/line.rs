@@ -46,6 +46,12 @@ pub(super) struct Line {
     pub(super) destination: End,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) service: Option<Strng>,
+    /// The protocol that the client speaks, where this proxy reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) protocol: Option<&'static str>,
+    /// Requests under way, where this proxy reads them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) requests: Option<usize>,
     /// Where the client wanted to go, if that is not the destination's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) wanted: Option<SocketAddr>,

@@ -23,6 +23,7 @@ use super::error::StartError;
 use super::pages::{deadline as asked_deadline, page};
 use super::process;
 use super::source::{node_of, source};
+use crate::connections::WaypointConnections;
 use crate::current::Current;
 use crate::dump;
 use crate::notify::Starter;
@@ -158,6 +159,8 @@ impl Control {
                 Ok(())
             },
         );
+        let connections = Arc::new(WaypointConnections::new(self.workers.clone()));
+        let admin = admin.with_connections(move |asked| Arc::clone(&connections).answer(asked));
         let metrics = MetricsPages::new(Arc::clone(&self.metrics), || async {});
         let readiness = ReadinessPages(self.readiness.clone());
         let tcp = |address| move || lateen_admin::bind(address);

@@ -33,6 +33,13 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     let mut requests = Slots::default();
     let mut draining = pin!(session.waypoint.worker.draining());
     let watched = Watched::new(&session);
+    let seat = session
+        .waypoint
+        .listing
+        .enter(session.about(match protocol {
+            Protocol::Http1 => "HTTP/1.1",
+            Protocol::Http2 => "HTTP/2",
+        }));
     let (mut is_draining, mut is_over) = (false, false);
     poll_fn(|cx| {
         if !is_draining && draining.as_mut().poll(cx).is_ready() {
@@ -70,6 +77,7 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
                 request::refused(&session, status);
             }
             has_moved |= requests.poll(cx);
+            seat.note(requests.len(), connection.bytes());
             if is_over && requests.is_empty() {
                 return Poll::Ready(());
             }

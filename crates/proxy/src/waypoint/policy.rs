@@ -124,7 +124,9 @@ fn decide_tunnel(rules: &RequestRules, peer: &PeerFacts<'_>) -> Verdict {
     if rules.refuses_tokens {
         return Verdict::Denied {
             policy: None,
-            reason: "requests are searched for tokens, and those in the tunnel of a CONNECT cannot be".to_owned(),
+            reason:
+                "requests are searched for tokens, and those in the tunnel of a CONNECT cannot be"
+                    .to_owned(),
         };
     }
     let bits = rules.streams.peer(peer);

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::listing::Page;
 use super::state::{Waypoint, WaypointConfig};
 use super::tunnel;
 use super::turns::Peer;
@@ -34,6 +35,8 @@ pub enum Request {
     Cut(oneshot::Sender<()>),
     /// Ends the tunnels whose peer is revoked by now.
     CutRevoked,
+    /// Lists clients' connections, beginning at a place.
+    Connections(usize, oneshot::Sender<Page>),
 }
 
 impl Role for Waypoint {
@@ -89,6 +92,10 @@ impl Role for Waypoint {
             }
             Request::CutRevoked => {
                 self.tunnels.cut_revoked(&self.revocations);
+            }
+            Request::Connections(from, answer) => {
+                // The one that asked may have stopped waiting.
+                let _ = answer.send(self.listing.page(from));
             }
         }
     }

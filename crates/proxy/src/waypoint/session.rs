@@ -13,6 +13,7 @@ use lateen_telemetry::Party;
 use lateen_types::{Strng, VerifiedPeer};
 
 use super::destination::{self, Destination, Target};
+use super::listing::{self, About};
 use super::policy::Judge;
 use super::state::Waypoint;
 use super::view::View;
@@ -132,6 +133,26 @@ impl Session {
     pub(super) async fn looks_for_tokens(&self) -> bool {
         let view = self.waypoint.view().await;
         view.is_some_and(|view| view.request_rules(self.service_key()).refuses_tokens)
+    }
+
+    /// What operators see of a connection of the client in this protocol.
+    pub(super) fn about(&self, protocol: &'static str) -> About {
+        let TunnelPeer { peer, client, .. } = &*self.tunnel;
+        About {
+            source: *client,
+            workload: self.source_name.clone(),
+            namespace: self.source.namespace.clone(),
+            identity: peer.identity().clone(),
+            asked: self.destination.address,
+            destination: match &self.destination.target {
+                Target::Service(service) => listing::Destination::Service(service.hostname.clone()),
+                Target::Workload(workload) => listing::Destination::Workload {
+                    namespace: workload.namespace.clone(),
+                    name: workload.name.clone(),
+                },
+            },
+            protocol,
+        }
     }
 
     /// The service whose policies hold; none for a workload.

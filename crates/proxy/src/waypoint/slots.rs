@@ -77,7 +77,12 @@ impl<F> Default for Slots<F> {
 impl<F: Future<Output = ()>> Slots<F> {
     /// True without a future.
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.len() == 0
+    }
+
+    /// The number of futures.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// Adds a future, which the next [`Slots::poll`] polls.

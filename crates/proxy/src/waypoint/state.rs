@@ -16,6 +16,7 @@ use lateen_types::Strng;
 use tokio::sync::Notify;
 
 use super::access_log::LogFormat;
+use super::listing::Listing;
 use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
@@ -112,6 +113,8 @@ pub struct Waypoint {
     pub(super) turns: Turns,
     /// Connections that look at each new configuration.
     pub(super) reviews: Reviews,
+    /// Clients' connections, for operators.
+    pub(super) listing: Listing,
     /// Counters of requests that are at hand.
     pub(super) cells: RefCell<Cells>,
     /// Numbers of sources and services, for counters.
@@ -170,6 +173,7 @@ impl Waypoint {
             names,
             numbers: Numbers::default(),
             reviews: Reviews::default(),
+            listing: Listing::default(),
             view: RefCell::new(None),
             server: PROTOCOLS.map(|protocol| Config {
                 half_close: false,

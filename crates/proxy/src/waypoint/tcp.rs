@@ -18,6 +18,7 @@ use super::choose::{Tried, choose};
 use super::connection_log;
 use super::dial::{Origin, open};
 use super::endpoint::Endpoint;
+use super::listing::Seat;
 use super::policy::{Judge, Verdict};
 use super::relays::{CHANGED, Tracked};
 use super::session::Session;
@@ -37,6 +38,7 @@ pub(super) struct Server {
     endpoint: SocketAddr,
     connection: Connection,
     tracked: Tracked,
+    seat: Seat,
     /// What the server said before its client did.
     greeting: Bytes,
 }
@@ -115,6 +117,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
                     tracked: Tracked::new(session, Some(rules)),
+                    seat: waypoint.listing.enter(session.about("TCP")),
                     greeting: Bytes::new(),
                 });
             }
@@ -221,6 +224,7 @@ impl Server {
             return self.end(ResponseFlags::Denied, CHANGED.to_owned());
         }
         self.connection.add_received(bytes.len() as u64);
+        self.seat.add_received(bytes.len() as u64);
         match self.wire.write_all(&bytes).await {
             Ok(()) => self.relay(stream).await,
             Err(error) => self.end(ResponseFlags::ConnectionFailure, error.to_string()),
@@ -234,6 +238,7 @@ impl Server {
         }
         if !self.greeting.is_empty() {
             self.connection.add_sent(self.greeting.len() as u64);
+            self.seat.add_sent(self.greeting.len() as u64);
             if let Err(error) = stream.write_all(&self.greeting).await {
                 return self.end(ResponseFlags::ConnectionFailure, error.to_string());
             }
@@ -244,13 +249,15 @@ impl Server {
             endpoint,
             connection,
             tracked,
+            seat,
             ..
         } = self;
+        let counted = Counted { connection, seat };
         let (connection, ended) = match wire {
-            Wire::Tunnel(server) => run(&session, &tracked, (stream, server), connection).await,
+            Wire::Tunnel(server) => run(&session, &tracked, (stream, server), counted).await,
             Wire::Plain(server) => {
                 let server = Socket::from(server);
-                run(&session, &tracked, (stream, server), connection).await
+                run(&session, &tracked, (stream, server), counted).await
             }
         };
         connection_log::finish(&session, connection, Some(endpoint), ended);
@@ -280,15 +287,20 @@ impl Server {
 }
 
 /// Counts a relay's bytes.
-struct Counted(Connection);
+struct Counted {
+    connection: Connection,
+    seat: Seat,
+}
 
 impl Meter for Counted {
     fn sent(&self, bytes: u64) {
-        self.0.add_received(bytes);
+        self.connection.add_received(bytes);
+        self.seat.add_received(bytes);
     }
 
     fn received(&self, bytes: u64) {
-        self.0.add_sent(bytes);
+        self.connection.add_sent(bytes);
+        self.seat.add_sent(bytes);
     }
 }
 
@@ -297,11 +309,11 @@ async fn run<A: Duplex, B: Duplex>(
     session: &Session,
     tracked: &Tracked,
     (client, server): (A, B),
-    connection: Connection,
+    counted: Counted,
 ) -> (Connection, Result<(), Failure>) {
     let waypoint = &session.waypoint;
     let peer = session.peer_facts();
-    let mut relay = Relay::new(client, server, Counted(connection)).limited(waypoint.limits);
+    let mut relay = Relay::new(client, server, counted).limited(waypoint.limits);
     let ended = tokio::select! {
         biased;
         () = waypoint.is_cut() => Err((
@@ -314,7 +326,7 @@ async fn run<A: Duplex, B: Duplex>(
     if ended.is_err() {
         relay.abort();
     }
-    let Counted(connection) = relay.into_meter();
+    let Counted { connection, .. } = relay.into_meter();
     let (flags, reason) = match ended {
         Ok(outcome) => match outcome.error {
             None => return (connection, Ok(())),

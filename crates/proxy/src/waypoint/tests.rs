@@ -5,6 +5,7 @@ mod application;
 mod connections;
 mod hostile;
 mod leaving;
+mod listing;
 mod messages;
 mod networks;
 mod outside;
