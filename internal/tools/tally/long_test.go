@@ -325,7 +325,7 @@ func TestATierWhosePartsAreNotDescribedIsRefused(t *testing.T) {
 	}
 }
 
-// The tier of this repository has its steps and fuzz targets as parts.
+// The tier of this repository has its steps and fuzz targets as parts, and the committed page can be read.
 func TestTheLongTierOfThisRepositoryIsRead(t *testing.T) {
 	steps, err := readSteps("../../../tests/tiers/test-long")
 	if err != nil {
@@ -343,5 +343,12 @@ func TestTheLongTierOfThisRepositoryIsRead(t *testing.T) {
 	}
 	if targets < 60 || len(l.parts)-targets < 4 {
 		t.Errorf("%d parts, %d of them targets", len(l.parts), targets)
+	}
+	page, err := os.ReadFile(l.pageFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := longrun.Read(string(page)); err != nil {
+		t.Error(err)
 	}
 }
