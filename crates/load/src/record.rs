@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// The longest time that is told apart from longer ones, in nanoseconds: one hour.
 const LONGEST: u64 = 3_600_000_000_000;
@@ -154,6 +155,27 @@ pub struct Timing {
     pub done: u64,
 }
 
+/// Requests of the measured time by outcome.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Counts {
+    /// Meant to start.
+    pub intended: u64,
+    /// Answered with a status below 400.
+    pub ok: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Meant to start, but the run ended before their connection was free.
+    pub unsent: u64,
+    /// Sent, but the run was interrupted before they were answered.
+    pub unanswered: u64,
+    /// Answered during the warm-up.
+    pub warmup_ok: u64,
+    /// Connections opened in the whole run.
+    pub connections_opened: u64,
+    /// Content received, in bytes.
+    pub content_bytes: u64,
+}
+
 /// Everything that a run remembers.
 #[derive(Debug)]
 pub struct Record {
@@ -165,8 +187,8 @@ pub struct Record {
     pub times: ByKind<Times>,
     /// Response times since the last time it was cleared.
     pub recent: Times,
-    /// Answers whose status was below 400.
-    pub ok: u64,
+    /// Requests by outcome. `intended` is their sum, which the report takes.
+    pub counts: Counts,
     /// Answers below 400 that came within the measured time, also to requests of the warm-up.
     pub ok_in_time: u64,
     /// Failures by kind.
@@ -177,13 +199,6 @@ pub struct Record {
     pub warmup_failures: BTreeMap<Failure, u64>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Content received, in bytes.
-    pub content: u64,
-    /// Connections opened, those before the start among them.
-    pub connections: u64,
-    /// Measured requests that were not sent, and those that were sent and not answered.
-    pub unsent: u64,
-    pub unanswered: u64,
     /// The time in which the threads could have run and were not let, in nanoseconds.
     pub waited: u64,
 }
@@ -197,16 +212,12 @@ impl Record {
             last: 0,
             times: ByKind::new(|_| no_times()),
             recent: no_times(),
-            ok: 0,
+            counts: Counts::default(),
             ok_in_time: 0,
             failures: BTreeMap::new(),
             details: BTreeMap::new(),
             warmup_failures: BTreeMap::new(),
             statuses: BTreeMap::new(),
-            content: 0,
-            connections: 0,
-            unsent: 0,
-            unanswered: 0,
             waited: 0,
         }
     }
@@ -223,14 +234,15 @@ impl Record {
         self.recent.saturating_record(response);
         self.ok_in_time += u64::from((self.warmup_end..self.end).contains(&timing.done));
         if timing.intended < self.warmup_end {
+            self.counts.warmup_ok += 1;
             return self.times[Kind::Warmup].saturating_record(response);
         }
         self.last = self.last.max(timing.done);
         self.times[Kind::Response].saturating_record(response);
         self.times[Kind::Service].saturating_record(timing.done - timing.begun);
         self.times[Kind::Lateness].saturating_record(timing.begun - timing.possible);
-        self.ok += 1;
-        self.content += content;
+        self.counts.ok += 1;
+        self.counts.content_bytes += content;
         *self.statuses.entry(status).or_default() += 1;
     }
 
@@ -239,6 +251,7 @@ impl Record {
         if timing.intended < self.warmup_end {
             *self.warmup_failures.entry(failure).or_default() += 1;
         } else {
+            self.counts.failed += 1;
             self.last = self.last.max(timing.done);
             self.times[Kind::Failed].saturating_record(timing.done - timing.intended);
             *self.failures.entry(failure).or_default() += 1;
@@ -247,7 +260,7 @@ impl Record {
 
     /// A connection that was begun at an instant was set up; the part that TLS took, if it is spoken.
     pub fn connected(&mut self, begun: u64, total: u64, handshake: Option<u64>) {
-        self.connections += 1;
+        self.counts.connections_opened += 1;
         let (connect, handshakes) = if begun < self.warmup_end {
             (Kind::WarmupConnect, Kind::WarmupHandshake)
         } else {
@@ -270,12 +283,15 @@ impl Record {
             merge(mine, others);
         }
         merge(&mut self.recent, &other.recent);
-        self.ok += other.ok;
+        let (counts, others) = (&mut self.counts, &other.counts);
+        counts.ok += others.ok;
+        counts.failed += others.failed;
+        counts.unsent += others.unsent;
+        counts.unanswered += others.unanswered;
+        counts.warmup_ok += others.warmup_ok;
+        counts.connections_opened += others.connections_opened;
+        counts.content_bytes += others.content_bytes;
         self.ok_in_time += other.ok_in_time;
-        self.content += other.content;
-        self.connections += other.connections;
-        self.unsent += other.unsent;
-        self.unanswered += other.unanswered;
         self.waited += other.waited;
         sum_up(&mut self.failures, &other.failures);
         sum_up(&mut self.warmup_failures, &other.warmup_failures);
@@ -289,19 +305,14 @@ impl Record {
         self.last = self.last.max(other.last);
     }
 
-    /// The number of measured requests that failed.
-    pub fn failed_count(&self) -> u64 {
-        self.failures.values().sum()
-    }
-
     /// The number of requests that failed, those of the warm-up among them.
     pub fn all_failed_count(&self) -> u64 {
-        self.failed_count() + self.warmup_failures.values().sum::<u64>()
+        self.counts.failed + self.warmup_failures.values().sum::<u64>()
     }
 
     /// The number of requests that were answered, those of the warm-up among them.
     pub fn all_ok_count(&self) -> u64 {
-        self.ok + self.times[Kind::Warmup].len()
+        self.counts.ok + self.counts.warmup_ok
     }
 
     /// Ends the measured time early.
@@ -366,14 +377,17 @@ mod tests {
             record.connected(begun * MS, 2 * MS, Some(MS));
         }
         let counts = Kind::ALL.map(|(kind, ..)| record.times[kind].len());
-        assert_eq!((record.connections, &counts[3..7]), (3, &[1, 1, 2, 2][..]));
+        assert_eq!(counts[3..7], [1, 1, 2, 2]);
         record.answered(at(9), 200, 1);
         record.failed(at(9), Failure::Timeout);
         record.answered(at(10), 200, 1);
         record.answered(at(90), 200, 1);
         record.answered(at(11), 503, 1);
         assert_eq!(record.times[Kind::Warmup].len(), 1);
-        assert_eq!((record.ok, record.ok_in_time, record.content), (2, 2, 2));
+        let counts = &record.counts;
+        assert_eq!((counts.ok, counts.failed, counts.warmup_ok), (2, 1, 1));
+        assert_eq!((counts.connections_opened, counts.content_bytes), (3, 2));
+        assert_eq!(record.ok_in_time, 2);
         assert_eq!(record.failures, BTreeMap::from([(Failure::Status(503), 1)]));
         let before = BTreeMap::from([(Failure::Timeout, 1)]);
         assert_eq!(record.warmup_failures, before);

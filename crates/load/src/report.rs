@@ -9,7 +9,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer as JsonSerializer};
 
-use crate::record::{ByKind, Kind, Times, merge, no_times};
+use crate::record::{ByKind, Counts, Kind, Times, merge, no_times};
 
 mod warnings;
 
@@ -117,27 +117,6 @@ pub struct TargetConfig {
     pub address: String,
     /// Its share, relative to the others'.
     pub weight: f64,
-}
-
-/// Requests of the measured time by outcome.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Counts {
-    /// Meant to start.
-    pub intended: u64,
-    /// Answered with a status below 400.
-    pub ok: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Meant to start, but the run ended before their connection was free.
-    pub unsent: u64,
-    /// Sent, but the run was interrupted before they were answered.
-    pub unanswered: u64,
-    /// Answered during the warm-up.
-    pub warmup_ok: u64,
-    /// Connections opened in the whole run.
-    pub connections_opened: u64,
-    /// Content received, in bytes.
-    pub content_bytes: u64,
 }
 
 /// Requests per second.

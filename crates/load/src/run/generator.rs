@@ -287,10 +287,11 @@ impl Generator {
         let measured = |intended: u64| intended >= self.warmup_end;
         for connection in &self.connections {
             let waiting = connection.queue.iter();
-            self.record.unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
+            self.record.counts.unsent +=
+                waiting.filter(|due| measured(due.intended)).count() as u64;
             let sent = connection.under_way();
             let sent = sent.filter(|(_, sent)| measured(sent.timing.intended));
-            self.record.unanswered += sent.count() as u64;
+            self.record.counts.unanswered += sent.count() as u64;
         }
         self.record
     }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::record::{ByKind, Kind, Record};
-use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
+use crate::record::{ByKind, Counts, Record};
+use crate::report::{Config, FORMAT, Generator as Used, Rates, Report, Summary};
 pub use args::{HELP, LoadArgs, Plan, RATES, RunArgs, positive_duration, run, write};
 use clock::Clock;
 pub use error::RunError;
@@ -81,6 +81,7 @@ impl Plan {
     }
 
     fn report(&self, config: Config, record: &Record, interrupted: bool) -> Report {
+        let counts = &record.counts;
         let measured_s = record.measured() as f64 / 1e9;
         let per_second = |count: u64| match measured_s > 0.0 {
             true => round(count as f64 / measured_s),
@@ -95,14 +96,8 @@ impl Plan {
             ended_s: record.ended() as f64 / 1e9,
             interrupted,
             counts: Counts {
-                intended: record.ok + record.failed_count() + record.unsent + record.unanswered,
-                ok: record.ok,
-                failed: record.failed_count(),
-                unsent: record.unsent,
-                unanswered: record.unanswered,
-                warmup_ok: record.times[Kind::Warmup].len(),
-                connections_opened: record.connections,
-                content_bytes: record.content,
+                intended: counts.ok + counts.failed + counts.unsent + counts.unanswered,
+                ..counts.clone()
             },
             rates: Rates {
                 wanted_qps: self.qps,
@@ -136,7 +131,8 @@ fn run_all(generators: &mut [Generator], clock: Clock) -> Result<bool, RunError>
     })
 }
 
-fn round(value: f64) -> f64 {
+/// Rounds a figure to three decimals, by which rates are told apart.
+pub fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 

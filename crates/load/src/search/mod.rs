@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::record::Kind;
 use crate::report::{Report, Summary, is_told};
-use crate::run::{LoadArgs, Plan, RunError, positive_duration, write};
+use crate::run::{LoadArgs, Plan, RunError, positive_duration, round, write};
 use crate::signals;
 use crate::text;
 use bisection::{Bisection, Bounds, Purpose, Verdict};
@@ -173,7 +173,7 @@ fn find(
     let mut steps: Vec<Step> = Vec::new();
     let (mut best, mut error, mut interrupted) = (None, None, false);
     while let Some((qps, purpose)) = bisection.next() {
-        let qps = three_digits(qps);
+        let qps = round(qps);
         let mut run = plan.clone();
         run.qps = qps;
         run.load.name = format!("{qps:.1} requests/s");
@@ -216,7 +216,7 @@ fn find(
         }
         bisection.take(verdict);
     }
-    let found_qps = bisection.answer().map(three_digits);
+    let found_qps = bisection.answer().map(round);
     let limited_by = match (interrupted || error.is_some(), bisection.missed()) {
         (true, _) => "interrupted",
         (false, None) => "max-qps",
@@ -232,11 +232,6 @@ fn find(
         steps,
         report: best.filter(|report| Some(report.config.qps) == found_qps),
     })
-}
-
-/// Rounds a rate to the digits by which rates are told apart.
-fn three_digits(rate: f64) -> f64 {
-    (rate * 1000.0).round() / 1000.0
 }
 
 /// A percentile, if enough of the times lie beyond it.

@@ -108,11 +108,16 @@ fn connections_of_a_closed_loop_are_busy_and_those_without_keep_alive_carry_one_
 fn a_number_of_requests_is_sent_exactly_at_a_rate_or_as_fast_as_possible() {
     let service = Service::start("");
     let url = "/?size=16&status=503:20&delay=20ms";
+    let load = "-c4 --threads=2";
     // Fewer requests than connections, an uneven share of them, and many.
     for requests in [1, 3, 37, 500] {
         for qps in ["0", "1000"] {
             // A single request may be the one in five that fails, which is no result.
-            let ended = run(at(&service, url, &format!("--qps {qps} -c4 -n{requests}")));
+            let ended = run(at(
+                &service,
+                url,
+                &format!("--qps {qps} {load} -n{requests}"),
+            ));
             let report = ended.json();
             let counts = &report["counts"];
             let all = count(&report, "counts.ok") + count(&report, "counts.failed");
