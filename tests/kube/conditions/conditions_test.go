@@ -97,10 +97,15 @@ func (m *mesh) apply(gvr schema.GroupVersionResource, text string) {
 	})
 }
 
-// pod makes a pod that runs, as far as the API server knows.
+// pod makes a pod of the installation that runs, as far as the API server knows.
 func (m *mesh) pod(name, app, account, node, ip string) *corev1.Pod {
 	m.t.Helper()
-	pods := m.client.CoreV1().Pods(system)
+	return m.podIn(system, name, app, account, node, ip)
+}
+
+func (m *mesh) podIn(namespace, name, app, account, node, ip string) *corev1.Pod {
+	m.t.Helper()
+	pods := m.client.CoreV1().Pods(namespace)
 	pod := must[*corev1.Pod](m.t)(pods.Create(m.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}}}, metav1.CreateOptions{}))
 	status, _ := json.Marshal(map[string]any{"status": map[string]any{"phase": "Running", "podIP": ip, "podIPs": []any{map[string]any{"ip": ip}},
@@ -387,7 +392,13 @@ func (m *mesh) gateways() {
 		got := m.status(gateways, "shop", "w")
 		return strings.Contains(got, "AddressNotAssigned") && strings.Contains(got, "UnsupportedProtocol"), got
 	})
-	m.apply(services, "{apiVersion: v1, kind: Service, metadata: {name: w, namespace: shop}, spec: {ports: [{name: mesh, port: 15008}], selector: {app: none}}}")
+	m.apply(services, "{apiVersion: v1, kind: Service, metadata: {name: w, namespace: shop}, spec: {ports: [{name: mesh, port: 15008}], selector: {app: way}}}")
+	m.eventually("the waypoint waits for a pod", func() (bool, string) {
+		got := m.status(gateways, "shop", "w")
+		return strings.Contains(got, `"reason":"Pending"`) && strings.Contains(got, "no pod behind Service shop/w is ready"), got
+	})
+	must[*corev1.ServiceAccount](m.t)(m.client.CoreV1().ServiceAccounts("shop").Create(m.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "w"}}, metav1.CreateOptions{}))
+	m.podIn("shop", "w-1", "way", "w", "n1", "10.9.9.7")
 	m.eventually("the waypoint is programmed at its Service", func() (bool, string) {
 		got := m.status(gateways, "shop", "w")
 		return strings.Contains(got, `"addresses":[{"type":"Hostname","value":"w.shop.svc.cluster.local"}]`) && strings.Contains(got, `"reason":"Programmed"`) && strings.Contains(got, "ListenersNotValid"), got
