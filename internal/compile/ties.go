@@ -155,9 +155,12 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 	if !b.settling {
 		t.stands = false // the object has changed, or its waypoint
 	}
-	if t.remembered() {
+	switch {
+	case t.remembered():
 		x.assignments.wait(name, t.note())
-	} else {
+	case t.asked == "":
+		x.assignments.arrived(name)
+	default:
 		t.resolved = false
 		x.assignments.bound(name)
 	}

@@ -618,6 +618,9 @@ func TestAControlPlaneThatLagsMovesNobodyTooEarly(t *testing.T) {
 		r.here.put(serviceWith("web", "istio.io/use-waypoint: next"))
 		exchange(t, r, r.there, r.here)
 		r.here.want("before the next was acknowledged", "wp")
+		if got := r.waiting["Service shop/web"]; got != "shop/wp shop/next" {
+			t.Errorf("it is remembered that %q", got)
+		}
 	})
 	t.Run("with what it is about to write", func(t *testing.T) {
 		r := setUp(t, "")
@@ -641,6 +644,24 @@ func TestAControlPlaneThatLagsMovesNobodyTooEarly(t *testing.T) {
 		r.here.acknowledge("wp")
 		exchange(t, r, r.here)
 		r.here.want("acknowledged", "wp")
+	})
+	t.Run("with what is remembered of an earlier binding", func(t *testing.T) {
+		r := setUp(t, "")
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.here.acknowledge("wp")
+		exchange(t, r, r.here)
+		r.here.want("acknowledged", "wp")
+		r.err = context.DeadlineExceeded
+		r.here.put(serviceWith("web", ""))
+		r.here.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+		r.here.AdoptWaiting(r.waitingNow())
+		r.here.want("the memory is late", "direct")
+		r.err = nil
+		exchange(t, r, r.here)
+		r.here.want("before it was acknowledged again", "direct")
+		if got := r.waiting["Service shop/web"]; got != " shop/wp" {
+			t.Errorf("it is remembered that %q", got)
+		}
 	})
 	t.Run("after the memory was lost", func(t *testing.T) {
 		r := setUp(t, "")
@@ -709,6 +730,17 @@ func TestARefusedWaypointIsJudgedAgainOnlyWhenSomethingChanges(t *testing.T) {
 			t.Errorf("%s: judged %d times", name, judged)
 		}
 		p.want(name, "direct")
+	}
+	p.put(selecting("istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next") + waypointOf("next", "10.96.0.10"))
+	p.acknowledge("wp")
+	judged = 0
+	for range 10 {
+		if again := p.acknowledge("wp"); !again {
+			t.Error("the canary is not waited for")
+		}
+	}
+	if judged != 0 {
+		t.Errorf("judged %d times while the canary is waited for", judged)
 	}
 	p.remove(model.PodKey("shop", "web-1"))
 	p.acknowledge("wp")
