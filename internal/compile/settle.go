@@ -83,7 +83,9 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bearing func(t *tie, nam
 			ready, t.assumed = true, time.Time{}
 		}
 		if t.ready && !t.assumed.IsZero() && !now.Before(t.assumed) {
-			ready, t.assumed = false, time.Time{}
+			// The proxies may all be connected to another control plane.
+			elsewhere := x.assignments.shared != nil && len(proxies[t.asked]) == 0 && x.operational(t.asked)
+			ready, t.assumed = elsewhere, time.Time{}
 		}
 		if canary := t.proven[t.canary]; t.canary != "" && !t.canaryReady {
 			if (canary == nil || x.accepted(canary, t.since, &t.canaryAcked, of, proxies)) && x.operational(t.canary) {

@@ -693,6 +693,22 @@ func TestWhatAnotherControlPlaneHasHeardCountsInTheCondition(t *testing.T) {
 	}
 }
 
+func TestProxiesThatAreConnectedElsewhereDoNotMakeABindingUnready(t *testing.T) {
+	for name, c := range map[string]struct {
+		proxies []GatewayProxy
+		status  string
+	}{
+		"none is connected here": {nil, "True"},
+		"one here lags":          {[]GatewayProxy{{Gateway: "shop/wp", Identity: "shop/wp"}}, "False"},
+	} {
+		p := newBindingPlane(t, ShareAssignments(&shelf{}, 1<<20))
+		p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9"))
+		p.now = p.now.Add(assumeFor)
+		p.settle(c.proxies...)
+		p.told(name, c.status, "")
+	}
+}
+
 func TestARefusedWaypointIsJudgedAgainOnlyWhenSomethingChanges(t *testing.T) {
 	p := newBindingPlane(t, NewAssignments())
 	judged, refusal := 0, p.ties.refusal
