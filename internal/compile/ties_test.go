@@ -780,9 +780,13 @@ func TestAProxyThatRefusesThePolicyOfAServiceDoesNotGetItsConnections(t *testing
 
 func TestACanaryKeepsTheConnectionsThatItHas(t *testing.T) {
 	p := newBindingPlane(t, NewAssignments())
-	p.put(serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
 	p.acknowledge("wp")
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next"))
 	p.settle(p.proxy("next", p.log.Generation()), p.proxy("next", 0))
+	if w := p.service(webName).WeightedWaypoints; len(w) > 0 {
+		t.Errorf("one proxy lags, and it is not waited for: %v", w)
+	}
 	p.now = p.now.Add(lagFor)
 	p.settle(p.proxy("next", p.log.Generation()), p.proxy("next", 0))
 	if w := p.service(webName).WeightedWaypoints; len(w) != 2 {
