@@ -701,7 +701,7 @@ func TestProxiesThatAreConnectedElsewhereDoNotMakeABindingUnready(t *testing.T) 
 		"none is connected here": {nil, "True"},
 		"one here lags":          {[]GatewayProxy{{Gateway: "shop/wp", Identity: "shop/wp"}}, "False"},
 	} {
-		p := newBindingPlane(t, ShareAssignments(&shelf{}, 1<<20))
+		p := newBindingPlane(t, ShareAssignments(&memoryStore{}, 1<<20))
 		p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9"))
 		p.now = p.now.Add(assumeFor)
 		p.settle(c.proxies...)

@@ -27,6 +27,9 @@ mod testing;
 mod tunnels;
 mod waypoint;
 
+#[cfg(feature = "measured")]
+pub use waypoint::measured;
+
 pub use run::{StartError, node as run_node, waypoint as run_waypoint};
 
 /// The version of this binary.

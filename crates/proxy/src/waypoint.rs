@@ -20,6 +20,10 @@ mod http;
 mod leaving;
 mod listing;
 mod local_reply;
+#[cfg(feature = "measured")]
+pub mod measured;
+#[cfg(feature = "measured")]
+mod memory;
 mod mesh;
 mod names;
 mod numbers;

@@ -42,6 +42,14 @@ impl<K: Clone + Eq + Hash> Worker<K> {
         }
     }
 
+    /// A worker without a thread, by a configuration that is in force. Its owner polls what it serves.
+    #[cfg(feature = "measured")]
+    pub fn without_thread(groups: Groups, snapshot: Arc<Snapshot>) -> Self {
+        let worker = Self::new(0, groups);
+        worker.replace(&snapshot);
+        worker
+    }
+
     /// The worker's number in its process, from 0.
     pub fn index(&self) -> usize {
         self.index

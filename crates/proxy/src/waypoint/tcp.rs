@@ -259,6 +259,8 @@ impl Server {
                 let server = Socket::from(server);
                 run(&session, &tracked, (stream, server), counted).await
             }
+            #[cfg(feature = "measured")]
+            Wire::Memory(_) => unreachable!("connections in memory carry requests alone"),
         };
         connection_log::finish(&session, connection, Some(endpoint), ended);
     }

@@ -264,6 +264,14 @@ impl Upstream {
         }
     }
 
+    /// Keeps a connection of HTTP/1 over a stream that is open already.
+    #[cfg(feature = "measured")]
+    pub(crate) fn keep(&self, wire: Wire, config: Config) {
+        let local = wire.local();
+        let (handle, driver) = client::open(wire, config);
+        self.idle.keep((handle, Box::new(driver)), local);
+    }
+
     /// A connection of HTTP/2 with room. Those that take no more requests go.
     fn ready(&self) -> Option<Opened> {
         self.drop_useless();

@@ -8,6 +8,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+#[cfg(feature = "measured")]
+use crate::waypoint::memory::Memory;
+
 /// The bytes of a connection to an endpoint.
 #[derive(Debug)]
 pub enum Wire {
@@ -15,6 +18,9 @@ pub enum Wire {
     Tunnel(lateen_hbone::Stream),
     /// In plain text, to an endpoint that speaks no tunnel.
     Plain(TcpStream),
+    /// In memory.
+    #[cfg(feature = "measured")]
+    Memory(Memory),
 }
 
 /// The addresses of a connection.
@@ -35,6 +41,8 @@ impl Wire {
                 local: stream.local_addr().ok()?,
                 remote: stream.peer_addr().ok()?,
             }),
+            #[cfg(feature = "measured")]
+            Self::Memory(_) => None,
         }
     }
 }
@@ -48,6 +56,8 @@ impl AsyncRead for Wire {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => Pin::new(memory).poll_read(cx, buffer),
         }
     }
 }
@@ -61,6 +71,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => Pin::new(memory).poll_write(cx, bytes),
         }
     }
 
@@ -72,6 +84,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => Pin::new(memory).poll_write_vectored(cx, pieces),
         }
     }
 
@@ -79,6 +93,8 @@ impl AsyncWrite for Wire {
         match self {
             Self::Tunnel(stream) => stream.is_write_vectored(),
             Self::Plain(stream) => stream.is_write_vectored(),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => memory.is_write_vectored(),
         }
     }
 
@@ -86,6 +102,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
         }
     }
 
@@ -93,6 +111,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "measured")]
+            Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
         }
     }
 }
