@@ -32,6 +32,7 @@ type fakeEngine struct {
 	objects  []api.Object
 	status   api.Status
 	dump     string   // the configuration of each node's proxy
+	clients  string   // a waypoint's page of connections
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
@@ -192,6 +193,9 @@ func (f *fakeEngine) handler() http.Handler {
 			return
 		}
 		_, _ = io.WriteString(w, f.dump)
+	})
+	mux.HandleFunc("GET /v1/pods/{namespace}/{pod}/proxy/connections", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, f.clients)
 	})
 	mux.HandleFunc("GET /v1/control/debug/analysis", func(w http.ResponseWriter, _ *http.Request) {
 		if f.findings == nil {

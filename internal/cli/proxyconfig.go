@@ -80,10 +80,14 @@ func (cmds proxyCommands) proxyConfigCommand() *cobra.Command {
   # The certificates of a namespace's pods on n1: identity, state, expiry, serial number and root. Keys are never shown.
   lateen proxy config certificates n1 -n shop
 
+  # The connections of a waypoint's clients, with the requests that are under way on them.
+  lateen proxy config connections waypoint-6d9f7c8b54-x2vqk -n shop
+
   # Everything, as the proxy writes it.
   lateen proxy config n1 | jq '.workloads[].name'`,
 		Long: "PART is one of " + strings.Join(partNames(), ", ") + `.
-Without it the command writes the whole configuration as JSON (-o yaml: YAML), in the keys of
+With connections a waypoint's pod may be named in the place of NODE, as POD or pod/POD; -n is its namespace then.
+Without PART the command writes the whole configuration as JSON (-o yaml: YAML), in the keys of
 ztunnel's /config_dump.
 
 acknowledgedGeneration is the control plane's generation that the proxy has acknowledged: GENERATION
@@ -129,10 +133,13 @@ process and is no generation.`,
 			if err != nil {
 				return err
 			}
+			if part.name == "connections" {
+				return cmds.showConnections(cmd.Context(), part, args[1], namespace, format)
+			}
 			return cmds.showPart(cmd.Context(), part, args[1], namespace, format)
 		},
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only what belongs to this namespace (default: all)")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only what belongs to this namespace (default: all); of a POD its namespace (default: default)")
 	register(cmd, "namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return cmds.app.names(cmd.Context(), api.GetRequest{Kind: "Namespace"}), cobra.ShellCompDirectiveNoFileComp
 	})

@@ -3,8 +3,11 @@ package printer
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
 )
 
 // ProxyWorkload is a workload that a node proxy can reach, or that is its own.
@@ -245,6 +248,31 @@ func (v View) Connections(w io.Writer, list []ProxyConnection) error {
 		}
 		g.Row(x.Namespace, x.Pod, x.Direction, x.Source, x.Destination, x.Protocol, age,
 			x.State, x.Peer, x.AllowedBy, x.Actual)
+	}
+	return v.print(w, g, names, spare)
+}
+
+// ClientConnections writes a table of the connections of a waypoint's clients.
+func (v View) ClientConnections(w io.Writer, list []api.Connection) error {
+	heading := []string{"SOURCE", "SERVICE", "PROTOCOL", "REQUESTS", "TO-SERVER", "TO-CLIENT", "AGE"}
+	names, spare := []int{0, 1}, []int{6, 4, 5, 2}
+	if v.Wide {
+		heading = append(heading, "IDENTITY", "ADDRESS", "DESTINATION")
+		names, spare = []int{7, 0, 1, 8, 9}, []int{9, 8, 6, 4, 5, 2}
+	}
+	g := NewGrid(heading...)
+	for _, c := range list {
+		requests := ""
+		if c.Requests != nil {
+			requests = strconv.Itoa(*c.Requests)
+		}
+		to := c.Service
+		if to == "" {
+			to = Names{}.end(c.Destination, "")
+		}
+		age := Age(v.Now.Add(-time.Duration(c.Seconds*float64(time.Second))), v.Now)
+		g.Row(Names{}.Source(c), to, c.Protocol, requests, Bytes(c.Bytes.ClientToServer), Bytes(c.Bytes.ServerToClient), age,
+			c.Source.Identity, c.Source.Address, c.Destination.Address)
 	}
 	return v.print(w, g, names, spare)
 }

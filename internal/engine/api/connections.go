@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 )
 
-// Connection is one connection as a node's proxy sees it, or an event of one.
+// Connection is one connection as a node's proxy or a waypoint's sees it, or an event of one.
 type Connection struct {
-	Node  string `json:"node"`
+	Node  string `json:"node,omitempty"`  // empty for a waypoint's
 	Event string `json:"event,omitempty"` // while following: "opened", "closed", "missed" (see Count) or "watching"
 	Count uint64 `json:"count,omitempty"` // with "missed": how many events were lost because nobody read in time
 	ID    string `json:"id,omitempty"`    // unique in one process of the node's proxy; empty if it was refused at once
@@ -23,8 +24,10 @@ type Connection struct {
 	// Source is the client, Destination the next hop of an outbound and the application of an inbound connection.
 	Source       ConnectionEnd `json:"source,omitzero"`
 	Destination  ConnectionEnd `json:"destination,omitzero"`
-	Service      string        `json:"service,omitempty"` // the host name of the service that was addressed
-	Wanted       string        `json:"wanted,omitempty"`  // the address that the client asked for
+	Service      string        `json:"service,omitempty"`  // the host name of the service that was addressed
+	Wanted       string        `json:"wanted,omitempty"`   // the address that the client asked for
+	Protocol     string        `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2" or "TCP"; of a waypoint's alone
+	Requests     *int          `json:"requests,omitempty"` // under way; nil if the proxy reads no requests
 	Tunnelled    bool          `json:"tunnelled,omitempty"`
 	Tunnel       uint64        `json:"tunnel,omitempty"`
 	AllowedBy    string        `json:"allowedBy,omitempty"`    // the policy that let it in, if one had to
@@ -149,6 +152,29 @@ func (c *Client) Connections(ctx context.Context, node string, f ConnectionFilte
 		page.Connections[i].Node = node
 	}
 	return page.Connections, nil
+}
+
+// WaypointConnections lists the connections of the clients of a waypoint's pod. The page is bounded: truncated says that there are more.
+func (c *Client) WaypointConnections(ctx context.Context, namespace, pod string, f ConnectionFilter) (list []Connection, truncated bool, err error) {
+	body, err := c.engine.stream(ctx, "/v1/pods/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/proxy/connections", f.query())
+	if err != nil {
+		return nil, false, err
+	}
+	defer body.Close()
+	var page struct {
+		Connections []Connection `json:"connections"`
+		Truncated   bool         `json:"truncated"`
+	}
+	if err := json.NewDecoder(io.LimitReader(body, longestAnswer)).Decode(&page); err != nil {
+		return nil, false, fmt.Errorf("read the connections of pod %s/%s: %w", namespace, pod, err)
+	}
+	return page.Connections, page.Truncated, nil
+}
+
+// NoWaypoint refuses a question that only pods of waypoints answer.
+func NoWaypoint(namespace, pod string) *Error {
+	return &Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("pod %s/%s is no waypoint's and lists no connections", namespace, pod),
+		Fix: "`lateen waypoint list -A` lists waypoints; the connections of other pods are listed by their nodes' proxies"}
 }
 
 // FollowConnections passes on every connection that opens or closes on a node's proxy, until ctx ends, tell refuses one

@@ -17,6 +17,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // elsewhere are the requests that Kubernetes' own command answers.
@@ -40,6 +41,7 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.onProxy(proxyPages, http.MethodGet, "/config_dump"))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.onProxy(proxyPages, http.MethodGet, "/pods"))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.onProxy(proxyPages, http.MethodGet, "/connections"))
+	m.HandleFunc("GET /v1/pods/{namespace}/{pod}/proxy/connections", e.onWaypoint)
 	m.HandleFunc("POST /v1/nodes/{node}/proxy/logging", e.onProxy(proxyPages, http.MethodPost, "/logging"))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.log("node"))
 	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.log("agent"))
@@ -131,6 +133,26 @@ func (e *Engine) onProxy(port int, method, path string) http.HandlerFunc {
 		defer resp.Body.Close()
 		pass(w, resp.Body)
 	}
+}
+
+// onWaypoint passes on what a waypoint's pod says about the connections of its clients.
+func (e *Engine) onWaypoint(w http.ResponseWriter, r *http.Request) {
+	p, err := e.Client.CoreV1().Pods(r.PathValue("namespace")).Get(r.Context(), r.PathValue("pod"), metav1.GetOptions{})
+	switch {
+	case err != nil:
+		fail(w, e.refused(err))
+		return
+	case p.Labels[wellknown.GatewayName] == "": // another pod may have anything on the port of the pages
+		fail(w, api.NoWaypoint(p.Namespace, p.Name))
+		return
+	}
+	resp, err := e.page(r.Context(), p, proxyPages, http.MethodGet, "/connections?"+r.URL.RawQuery)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer resp.Body.Close()
+	pass(w, resp.Body)
 }
 
 // pass copies what comes at once.

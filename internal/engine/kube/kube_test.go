@@ -327,6 +327,25 @@ func TestPagesOfProxiesComeFromTheOneThatIsReady(t *testing.T) {
 	}
 }
 
+func TestOnlyAWaypointsPodListsTheConnectionsOfItsClients(t *testing.T) {
+	page := map[string]string{"15000/connections": `{"connections":[{"protocol":"HTTP/2","requests":2}],"truncated":true}`}
+	way, other := partPod("x", "waypoint-1", "n1", true), partPod("x", "other-1", "n1", true)
+	way.Namespace, other.Namespace = "shop", "shop"
+	way.Labels = map[string]string{wellknown.GatewayName: "waypoint"}
+	_, c := mesh(t, []part{{way, page}, {other, page}})
+	list, truncated, err := c.WaypointConnections(t.Context(), "shop", "waypoint-1", api.ConnectionFilter{})
+	if err != nil || !truncated || len(list) != 1 || list[0].Protocol != "HTTP/2" || *list[0].Requests != 2 {
+		t.Errorf("%+v %v %v", list, truncated, err)
+	}
+	for pod, want := range map[string]string{"other-1": "is no waypoint's", "gone-1": "not found"} {
+		_, _, err := c.WaypointConnections(t.Context(), "shop", pod, api.ConnectionFilter{})
+		var e *api.Error
+		if !errors.As(err, &e) || !strings.Contains(e.Message, want) || e.Fix == "" {
+			t.Errorf("%s: %v", pod, err)
+		}
+	}
+}
+
 func TestWhatKubectlDoesIsSaidPlainly(t *testing.T) {
 	_, c := mesh(t, nil)
 	tries := map[string]error{}

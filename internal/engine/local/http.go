@@ -42,6 +42,7 @@ func (e *Engine) handler() http.Handler {
 		return n.tellProxy(ctx, "/logging?"+r.URL.RawQuery)
 	}))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.state.nodes.serveConnections)
+	m.HandleFunc("GET /v1/pods/{namespace}/{pod}/proxy/connections", e.access.serveConnections)
 	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.replacer.serve)
 	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.state.nodes.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return fetchUnix(ctx, e.dir.agentSocket(n.name), "/v1/status")
