@@ -41,7 +41,7 @@ func (cmds proxyCommands) showClients(ctx context.Context, pod, namespace string
 		return err
 	}
 	if list == nil {
-		list = []api.Connection{}
+		list = []api.ClientConnection{}
 	}
 	if format.Structured() {
 		return printer.Write(cmds.app.Stdout, format, map[string]any{"pod": pod, "namespace": namespace, "connections": list, "truncated": truncated})

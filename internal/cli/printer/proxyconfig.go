@@ -253,7 +253,7 @@ func (v View) Connections(w io.Writer, list []ProxyConnection) error {
 }
 
 // ClientConnections writes a table of the connections of a waypoint's clients.
-func (v View) ClientConnections(w io.Writer, list []api.Connection) error {
+func (v View) ClientConnections(w io.Writer, list []api.ClientConnection) error {
 	heading := []string{"SOURCE", "SERVICE", "PROTOCOL", "REQUESTS", "TO-SERVER", "TO-CLIENT", "AGE"}
 	names, spare := []int{0, 1}, []int{6, 4, 5, 2}
 	if v.Wide {
@@ -271,7 +271,7 @@ func (v View) ClientConnections(w io.Writer, list []api.Connection) error {
 			to = Names{}.end(c.Destination, "")
 		}
 		age := Age(v.Now.Add(-time.Duration(c.Seconds*float64(time.Second))), v.Now)
-		g.Row(Names{}.Source(c), to, c.Protocol, requests, Bytes(c.Bytes.ClientToServer), Bytes(c.Bytes.ServerToClient), age,
+		g.Row(Names{}.Source(c.Connection), to, c.Protocol, requests, Bytes(c.Bytes.ClientToServer), Bytes(c.Bytes.ServerToClient), age,
 			c.Source.Identity, c.Source.Address, c.Destination.Address)
 	}
 	return v.print(w, g, names, spare)

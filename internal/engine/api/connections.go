@@ -24,10 +24,8 @@ type Connection struct {
 	// Source is the client, Destination the next hop of an outbound and the application of an inbound connection.
 	Source       ConnectionEnd `json:"source,omitzero"`
 	Destination  ConnectionEnd `json:"destination,omitzero"`
-	Service      string        `json:"service,omitempty"`  // the host name of the service that was addressed
-	Wanted       string        `json:"wanted,omitempty"`   // the address that the client asked for
-	Protocol     string        `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2" or "TCP"; of a waypoint's alone
-	Requests     *int          `json:"requests,omitempty"` // under way; nil if the proxy reads no requests
+	Service      string        `json:"service,omitempty"` // the host name of the service that was addressed
+	Wanted       string        `json:"wanted,omitempty"`  // the address that the client asked for
 	Tunnelled    bool          `json:"tunnelled,omitempty"`
 	Tunnel       uint64        `json:"tunnel,omitempty"`
 	AllowedBy    string        `json:"allowedBy,omitempty"`    // the policy that let it in, if one had to
@@ -40,6 +38,13 @@ type Connection struct {
 	Bytes        Bytes         `json:"bytes"`
 	Flags        string        `json:"flags,omitempty"`
 	Error        string        `json:"error,omitempty"` // why it did not end well
+}
+
+// ClientConnection is a connection of a client as a waypoint's proxy sees it.
+type ClientConnection struct {
+	Connection
+	Protocol string `json:"protocol,omitempty"` // "HTTP/1.1", "HTTP/2" or "TCP"
+	Requests *int   `json:"requests,omitempty"` // under way; nil if the proxy reads no requests
 }
 
 // Bytes counts the bytes of a connection by their way, whichever end tells of it.
@@ -155,15 +160,15 @@ func (c *Client) Connections(ctx context.Context, node string, f ConnectionFilte
 }
 
 // WaypointConnections lists the connections of the clients of a waypoint's pod. The page is bounded: truncated says that there are more.
-func (c *Client) WaypointConnections(ctx context.Context, namespace, pod string, f ConnectionFilter) (list []Connection, truncated bool, err error) {
+func (c *Client) WaypointConnections(ctx context.Context, namespace, pod string, f ConnectionFilter) (list []ClientConnection, truncated bool, err error) {
 	body, err := c.engine.stream(ctx, "/v1/pods/"+url.PathEscape(namespace)+"/"+url.PathEscape(pod)+"/proxy/connections", f.query())
 	if err != nil {
 		return nil, false, err
 	}
 	defer body.Close()
 	var page struct {
-		Connections []Connection `json:"connections"`
-		Truncated   bool         `json:"truncated"`
+		Connections []ClientConnection `json:"connections"`
+		Truncated   bool               `json:"truncated"`
 	}
 	if err := json.NewDecoder(io.LimitReader(body, longestAnswer)).Decode(&page); err != nil {
 		return nil, false, fmt.Errorf("read the connections of pod %s/%s: %w", namespace, pod, err)
