@@ -22,7 +22,7 @@ use lateen_proto::workload::gateway_address::Destination;
 use lateen_proto::workload::{AppProtocol, GatewayAddress, NamespacedHostname};
 use lateen_proxy::measured::{Asked, Connections, Own, run};
 use lateen_telemetry::log;
-use lateen_testkit::{identity, wds};
+use lateen_testkit::{identity, verified_peer, wds};
 use lateen_types::{NamespacedName, WorkloadUid};
 use prost::Message as _;
 
@@ -72,7 +72,7 @@ fn main() {
         identity: identity("gate"),
     };
     let asked = Asked {
-        client: identity("client"),
+        client: verified_peer("client"),
         source: SocketAddr::new(ip(2), 40_000),
         service: SocketAddr::new(ip(96), 9080),
     };

@@ -4,6 +4,7 @@
 //! the role. There are no tunnels and no sockets.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,12 +31,13 @@ use super::http;
 use super::session::{Session, TunnelPeer};
 use super::state::{Timeouts, Waypoint, WaypointConfig};
 use super::upstream::Wire;
+use crate::dns::{File, Origin};
 
 /// The client and the address that it asks for.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The identity that the client's proxy proved.
-    pub client: Identity,
+    pub client: VerifiedPeer,
     /// Its address.
     pub source: SocketAddr,
     /// The address of a service that is bound to the Gateway.
@@ -75,6 +77,7 @@ pub fn run(own: Own, snapshot: Arc<Snapshot>, asked: &Asked, measure: impl FnOnc
         streams_per_tunnel: 100,
         timeouts: Timeouts::default(),
         limits: lateen_relay::Limits::default(),
+        resolvers: File::open(Path::new("/dev/null"), Origin::Own),
     };
     // The executor's clocks are system calls that valgrind does not know; nothing here takes turns.
     let groups = Executor::default().groups();
@@ -92,7 +95,7 @@ impl Connections {
         let destination = select(&view, &waypoint.own, &asked.service.into());
         let destination = destination.expect("the service is bound to the Gateway");
         let tunnel = Rc::new(TunnelPeer {
-            peer: VerifiedPeer::by_certificate(asked.client.clone()),
+            peer: asked.client.clone(),
             client: asked.source,
             local: asked.service,
         });
@@ -100,7 +103,7 @@ impl Connections {
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {
-            let chosen = choose(&session, &view, &tried, None).now_or_never();
+            let chosen = choose(&session, &view, &tried, None, None).now_or_never();
             let Some(Ok(endpoint)) = chosen else { break };
             let memory = Memory::default();
             let number = || waypoint.numbers.next();

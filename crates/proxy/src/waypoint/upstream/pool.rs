@@ -267,9 +267,9 @@ impl Upstream {
     /// Keeps a connection of HTTP/1 over a stream that is open already.
     #[cfg(feature = "measured")]
     pub(crate) fn keep(&self, wire: Wire, config: Config) {
-        let local = wire.local();
+        let ends = wire.ends();
         let (handle, driver) = client::open(wire, config);
-        self.idle.keep((handle, Box::new(driver)), local);
+        self.idle.keep((handle, Box::new(driver)), ends);
     }
 
     /// A connection of HTTP/2 with room. Those that take no more requests go.
