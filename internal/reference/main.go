@@ -45,7 +45,7 @@ func render(root string) (map[string]string, error) {
 	}
 	return map[string]string{
 		"docs/reference/metrics.md":     page,
-		"docs/reference/log.md":         logPage(node.Fields),
+		"docs/reference/log.md":         logPage(node.Fields, node.RequestFields),
 		"docs/reference/environment.md": environmentPage(node.Variables),
 		"docs/reference/annotations.md": annotationsPage(),
 		"docs/reference/takeover.md":    takeOverPage(),

@@ -107,22 +107,28 @@ func connectionLabels(labels []string) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-func logPage(fields []field) string {
+func logPage(connection, request []field) string {
 	var b strings.Builder
 	b.WriteString(made)
 	b.WriteString(logIntroduction)
-	var rows [][]string
-	for _, f := range fields {
-		rows = append(rows, []string{code(f.Name), f.When, f.Meaning})
-	}
-	table(&b, []string{"field", "when", "what"}, rows)
+	accessFields(&b, connection)
+	b.WriteString(waypointLogIntroduction)
+	accessFields(&b, request)
 	b.WriteString(processLogIntroduction)
-	rows = nil
+	var rows [][]string
 	for _, f := range logFields {
 		rows = append(rows, []string{code(f.Name), f.Meaning})
 	}
 	table(&b, []string{"field", "what"}, rows)
 	return strings.TrimSpace(b.String()) + "\n"
+}
+
+func accessFields(b *strings.Builder, fields []field) {
+	var rows [][]string
+	for _, f := range fields {
+		rows = append(rows, []string{code(f.Name), f.When, f.Meaning})
+	}
+	table(b, []string{"field", "when", "what"}, rows)
 }
 
 func environmentPage(variables []variable) string {

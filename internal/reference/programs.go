@@ -26,6 +26,8 @@ type node struct {
 	Variables []variable `json:"variables"`
 	Metrics   []metric   `json:"metrics"`
 	Fields    []field    `json:"fields"`
+	// RequestFields are those of a waypoint's line.
+	RequestFields []field `json:"request_fields"`
 }
 
 type variable struct{ Name, Group, Origin, Form, Default, Meaning string }

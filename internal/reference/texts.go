@@ -43,7 +43,7 @@ value are left out.
 
 `
 
-const processLogIntroduction = `## The access log of a waypoint
+const waypointLogIntroduction = `## The access log of a waypoint
 
 A waypoint writes a line for each request, and for each connection that it relays unread. MeshConfig says in which form:
 
@@ -53,7 +53,11 @@ A waypoint writes a line for each request, and for each connection that it relay
 | ` + "`accessLogFile`" + ` | Istio's default text, or its default JSON object with ` + "`accessLogEncoding: JSON`" + ` |
 | ` + "`accessLogFile`" + ` and ` + "`accessLogFormat`" + ` | Envoy's format of this text or JSON object |
 
-Lines of Envoy's formats have no time, level or scope before them. ` + "`RUST_LOG=info,access=off`" + ` leaves them out, too.
+Lateen's own line of a request has these fields. That of a connection has the fields above.
+
+`
+
+const processLogIntroduction = `Lines of Envoy's formats have no time, level or scope before them. ` + "`RUST_LOG=info,access=off`" + ` leaves them out, too.
 
 | operator | what |
 |---|---|

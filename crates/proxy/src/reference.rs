@@ -2,7 +2,7 @@
 //! tables and the registry that it runs with. This module owns the form of that list; `internal/reference` makes the pages of
 //! docs/reference from it.
 
-use lateen_telemetry::reference::{FIELDS, families};
+use lateen_telemetry::reference::{self, FIELDS, REQUEST_FIELDS, families};
 use serde::Serialize;
 
 use crate::settings::reference::VARIABLES;
@@ -12,6 +12,7 @@ struct Reference {
     variables: Vec<Variable>,
     metrics: Vec<Metric>,
     fields: Vec<Field>,
+    request_fields: Vec<Field>,
 }
 
 #[derive(Serialize)]
@@ -39,7 +40,7 @@ struct Field {
     meaning: &'static str,
 }
 
-/// One JSON document with `variables`, `metrics` and `fields` of the access log.
+/// One JSON document with `variables`, `metrics`, and `fields` and `request_fields` of the access log.
 #[must_use]
 pub fn json() -> String {
     let reference = Reference {
@@ -63,14 +64,19 @@ pub fn json() -> String {
                 labels: family.labels,
             })
             .collect(),
-        fields: FIELDS
-            .iter()
-            .map(|field| Field {
-                name: field.name,
-                when: field.when,
-                meaning: field.meaning,
-            })
-            .collect(),
+        fields: listed(FIELDS),
+        request_fields: listed(REQUEST_FIELDS),
     };
     serde_json::to_string_pretty(&reference).expect("strings and lists have a form in JSON")
+}
+
+fn listed(fields: &[reference::Field]) -> Vec<Field> {
+    fields
+        .iter()
+        .map(|field| Field {
+            name: field.name,
+            when: field.when,
+            meaning: field.meaning,
+        })
+        .collect()
 }

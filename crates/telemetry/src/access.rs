@@ -1,7 +1,5 @@
 //! Lines of the access log, in ztunnel's format: tab-separated text, or one JSON object a line.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +7,8 @@ use tracing::Level;
 
 use crate::clock::Timestamp;
 use crate::export::{Report, ReportValue, Severity, Trace};
-use crate::fields;
 use crate::labels::{Labels, Party, Reporter, Security};
+use crate::line::Line;
 use crate::log::{self, Format};
 
 /// The messages.
@@ -61,11 +59,12 @@ impl Entry<'_> {
         }
     }
 
-    pub(crate) fn render(&self, format: Format, level: Level, time: Timestamp) -> String {
-        let mut line = Line::begin(format, level, time, COMPLETE);
+    pub(crate) fn render(&self, format: Format, level: Level, time: Timestamp) -> Vec<u8> {
+        let mut line = Line::at(format, level, time, COMPLETE);
         self.each(&mut |name, field| match field {
+            Field::Address(value) => line.address(name, value),
             Field::Bare(value) => line.bare(name, value),
-            Field::Text(value) => line.text(name, Some(value)),
+            Field::Text(value) => line.text(name, value),
             Field::Number(value) => line.number(name, value),
         });
         line.end()
@@ -107,7 +106,7 @@ impl Entry<'_> {
             Reporter::Source => (self.received, self.sent),
             Reporter::Destination | Reporter::Waypoint => (self.sent, self.received),
         };
-        put("src.addr", Field::Bare(&self.source));
+        put("src.addr", Field::Address(self.source));
         let text = |put: &mut dyn FnMut(&'static str, Field<'_>), name, value: Option<&str>| {
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 put(name, Field::Text(value));
@@ -117,7 +116,7 @@ impl Entry<'_> {
         text(put, "src.namespace", source.namespace.as_deref());
         text(put, "src.identity", identity(source).as_deref());
         text(put, "src.cluster", source.cluster.as_deref());
-        put("dst.addr", Field::Bare(&self.destination));
+        put("dst.addr", Field::Address(self.destination));
         if let Some(hbone) = &self.hbone {
             put("dst.hbone_addr", Field::Bare(hbone));
         }
@@ -160,19 +159,20 @@ fn render_refused(
     destination: SocketAddr,
     reporter: Reporter,
     error: &str,
-) -> String {
-    let mut line = Line::begin(format, Level::WARN, time, FAILED);
-    line.bare("src.addr", &source);
-    line.bare("dst.addr", &destination);
-    line.text("direction", Some(reporter.direction()));
-    line.text("error", Some(error));
+) -> Vec<u8> {
+    let mut line = Line::at(format, Level::WARN, time, FAILED);
+    line.address("src.addr", source);
+    line.address("dst.addr", destination);
+    line.text("direction", reporter.direction());
+    line.text("error", error);
     line.end()
 }
 
 /// A field's value.
 enum Field<'a> {
-    /// An address: written as it is in text, as a string in JSON.
-    Bare(&'a dyn std::fmt::Display),
+    Address(SocketAddr),
+    /// What the tunnel was asked for: without quotes in text.
+    Bare(&'a str),
     Text(&'a str),
     Number(u64),
 }
@@ -180,8 +180,8 @@ enum Field<'a> {
 impl From<Field<'_>> for ReportValue {
     fn from(field: Field<'_>) -> Self {
         match field {
-            Field::Bare(value) => Self::Text(value.to_string()),
-            Field::Text(value) => Self::Text(value.to_owned()),
+            Field::Address(value) => Self::Text(value.to_string()),
+            Field::Bare(value) | Field::Text(value) => Self::Text(value.to_owned()),
             Field::Number(value) => Self::Number(value),
         }
     }
@@ -210,80 +210,6 @@ pub(crate) fn report_refused(
         error: Some(error.to_owned()),
         reporter,
         trace: None,
-    }
-}
-
-struct Line {
-    format: Format,
-    text: String,
-    first: bool,
-}
-
-impl Line {
-    fn begin(format: Format, level: Level, time: Timestamp, message: &str) -> Self {
-        let mut text = String::with_capacity(768);
-        let level = log::level_name(level);
-        match format {
-            Format::Plain => write!(text, "{time}\t{level}\taccess\t{message}\t"),
-            Format::Json => write!(
-                text,
-                r#"{{"level":"{level}","time":"{time}","scope":"access","message":"{message}""#
-            ),
-        }
-        .expect("a String takes every write");
-        Self {
-            format,
-            text,
-            first: true,
-        }
-    }
-
-    /// An address: written as it is in text, as a string in JSON.
-    fn bare(&mut self, name: &str, value: &dyn std::fmt::Display) {
-        match self.format {
-            Format::Plain => self.put(name, format_args!("{value}")),
-            Format::Json => self.text(name, Some(&value.to_string())),
-        }
-    }
-
-    /// A quoted string; absent ones are left out.
-    fn text(&mut self, name: &str, value: Option<&str>) {
-        let Some(value) = value.filter(|value| !value.is_empty()) else {
-            return;
-        };
-        let quoted: Cow<'_, str> = match self.format {
-            Format::Plain => format!("{value:?}").into(),
-            Format::Json => log::json_string(value).into(),
-        };
-        self.put(name, format_args!("{quoted}"));
-    }
-
-    fn number(&mut self, name: &str, value: u64) {
-        self.put(name, format_args!("{value}"));
-    }
-
-    fn put(&mut self, name: &str, value: std::fmt::Arguments<'_>) {
-        fields::expect_declared(name);
-        match self.format {
-            Format::Plain => {
-                let space = if std::mem::take(&mut self.first) {
-                    ""
-                } else {
-                    " "
-                };
-                write!(self.text, "{space}{name}={value}")
-            }
-            Format::Json => write!(self.text, r#","{name}":{value}"#),
-        }
-        .expect("a String takes every write");
-    }
-
-    fn end(mut self) -> String {
-        self.text.push_str(match self.format {
-            Format::Plain => "\n",
-            Format::Json => "}\n",
-        });
-        self.text
     }
 }
 
@@ -341,7 +267,8 @@ mod tests {
         } else {
             Level::INFO
         };
-        entry.render(format, level, Timestamp::from(UNIX_EPOCH))
+        let line = entry.render(format, level, Timestamp::from(UNIX_EPOCH));
+        String::from_utf8(line).unwrap()
     }
 
     #[test]
@@ -416,7 +343,7 @@ mod tests {
             "nowhere to go",
         );
         assert_eq!(
-            refused,
+            String::from_utf8(refused).unwrap(),
             "1970-01-01T00:00:00.000000Z\twarn\taccess\tconnection failed\tsrc.addr=10.244.1.2:40000 \
              dst.addr=10.96.0.1:80 direction=\"outbound\" error=\"nowhere to go\"\n"
         );

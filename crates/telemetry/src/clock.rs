@@ -20,19 +20,44 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Timestamp {
+    /// Adds its text. Years behind 9999 lose their first digits.
+    pub(crate) fn write(self, text: &mut Vec<u8>) {
         let seconds = self.0.as_secs();
         let (year, month, day) = civil(seconds / 86_400);
         let of_day = seconds % 86_400;
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
-            of_day / 3600,
-            of_day / 60 % 60,
-            of_day % 60,
-            self.0.subsec_micros()
-        )
+        let micros = u64::from(self.0.subsec_micros());
+        let mut two = |number: u64, behind: &[u8]| {
+            let at = usize::try_from(number % 100).unwrap_or_default() * 2;
+            text.extend_from_slice(&PAIRS[at..at + 2]);
+            text.extend_from_slice(behind);
+        };
+        two(year / 100, b"");
+        two(year, b"-");
+        two(month, b"-");
+        two(day, b"T");
+        two(of_day / 3600, b":");
+        two(of_day / 60 % 60, b":");
+        two(of_day % 60, b".");
+        two(micros / 10_000, b"");
+        two(micros / 100, b"");
+        two(micros, b"Z");
+    }
+}
+
+/// The numbers below 100 with two digits each.
+const PAIRS: &[u8; 200] = b"\
+    0001020304050607080910111213141516171819\
+    2021222324252627282930313233343536373839\
+    4041424344454647484950515253545556575859\
+    6061626364656667686970717273747576777879\
+    8081828384858687888990919293949596979899";
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::with_capacity("2026-11-20T21:37:00.123456Z".len());
+        self.write(&mut text);
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -81,10 +81,87 @@ pub const FIELDS: &[Field] = &[
     field("error", "if it failed", "why it failed, or was refused"),
 ];
 
+/// Those of a request's line, in its order.
+pub const REQUEST_FIELDS: &[Field] = &[
+    field("src.addr", "always", "the client's address and port"),
+    field("src.workload", "if known", "the client's pod"),
+    field("src.namespace", "if known", "the client's namespace"),
+    field("src.identity", "always", "the client's SPIFFE identity"),
+    field(
+        "dst.addr",
+        "if an endpoint was chosen",
+        "the address and port of the last endpoint",
+    ),
+    field(
+        "dst.service",
+        "if a service was addressed",
+        "the service's host name",
+    ),
+    field("dst.workload", "if known", "the endpoint's pod"),
+    field(
+        "dst.asked",
+        "always",
+        "what the client's tunnel was asked for",
+    ),
+    field("direction", "always", "`inbound`"),
+    field("method", "always", "the method; `-` without a valid head"),
+    field(
+        "path",
+        "always",
+        "the path as the endpoint gets it, with its query",
+    ),
+    field("authority", "always", "the host that the request names"),
+    field("request_id", "if the request has one", "its `x-request-id`"),
+    field(
+        "status",
+        "always",
+        "the status of the answer; 0 without one",
+    ),
+    field("flags", "always", "Envoy's flags; `-` for none"),
+    field("grpc_status", "if it is a call of gRPC", "its status"),
+    field(
+        "policy",
+        "if a policy refused it",
+        "the policy, by namespace and name",
+    ),
+    field(
+        "attempts",
+        "always",
+        "how many connections the request was given to, or could not be opened",
+    ),
+    field(
+        "bytes_recv",
+        "always",
+        "bytes of the request, its head included",
+    ),
+    field(
+        "bytes_sent",
+        "always",
+        "bytes of the answer, its head included",
+    ),
+    field(
+        "duration",
+        "always",
+        "from the head of the request to the end of the answer, in microseconds: `830us`",
+    ),
+    field(
+        "first_byte",
+        "if it was answered",
+        "the same until the head of the answer",
+    ),
+    field(
+        "error",
+        "if it was not served to its end",
+        "why it was refused, or failed",
+    ),
+];
+
 /// Fails a debug build that writes a field which nobody can look up.
 pub(crate) fn expect_declared(name: &str) {
     debug_assert!(
-        FIELDS.iter().any(|field| field.name == name),
+        [FIELDS, REQUEST_FIELDS]
+            .iter()
+            .any(|fields| fields.iter().any(|field| field.name == name)),
         "{name} is logged and not declared: add it to FIELDS in crates/telemetry/src/fields.rs and run `make reference`"
     );
 }

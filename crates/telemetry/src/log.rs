@@ -142,9 +142,13 @@ fn parse(levels: &str) -> Result<Targets, LevelError> {
     Targets::from_str(levels).map_err(|_| invalid())
 }
 
-pub(crate) fn write_line(render: impl FnOnce(Format) -> String) {
-    let format = FORMAT.get().copied().unwrap_or_default();
-    Sink::get().put(render(format).as_bytes());
+/// The format of lines.
+pub(crate) fn format() -> Format {
+    FORMAT.get().copied().unwrap_or_default()
+}
+
+pub(crate) fn write_line<B: AsRef<[u8]>>(render: impl FnOnce(Format) -> B) {
+    Sink::get().put(render(format()).as_ref());
 }
 
 pub(crate) fn level_name(level: Level) -> &'static str {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lateen_types::{Identity, Strng};
 
 use crate::dns::{DnsLabels, OnDemandDnsLabels};
-pub use crate::fields::{FIELDS, Field};
+pub use crate::fields::{FIELDS, Field, REQUEST_FIELDS};
 use crate::labels::{Labels, Party, Reporter, ResponseFlags, Security};
 use crate::metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
 use crate::request::{Finished, GrpcStatus, Protocol, RequestFlags};

@@ -65,6 +65,18 @@ impl Identity {
         self.to_string()
     }
 
+    /// The texts that make [`Identity::uri`] one after the other.
+    pub fn pieces(&self) -> [&str; 6] {
+        [
+            SCHEME,
+            &self.trust_domain,
+            "/ns/",
+            &self.namespace,
+            "/sa/",
+            &self.service_account,
+        ]
+    }
+
     /// The identity as authorization policies spell it: without `spiffe://`.
     pub fn principal(&self) -> String {
         let mut uri = self.to_string();
@@ -199,6 +211,7 @@ mod tests {
         assert_eq!(&**id.namespace(), "default");
         assert_eq!(&**id.service_account(), "web");
         assert_eq!(id.uri(), "spiffe://cluster.local/ns/default/sa/web");
+        assert_eq!(id.pieces().concat(), id.uri());
         assert_eq!(id.principal(), "cluster.local/ns/default/sa/web");
     }
 

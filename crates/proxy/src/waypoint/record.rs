@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use lateen_config::Workload;
 use lateen_http::{Canonical, Fields, Known, RequestHead, ResponseHead, Trailers};
 use lateen_telemetry::{
-    Finished, GrpcStatus, Key, Labels, Protocol, Reporter, RequestFlags, ResponseFlags, Security,
+    Finished, GrpcStatus, Key, Labels, Line, Protocol, Reporter, RequestFlags, ResponseFlags,
+    Security,
 };
 use lateen_types::NamespacedName;
 
@@ -355,63 +356,88 @@ impl Record {
 
     /// Writes the line of the access log. Nothing is spelled out unless the line is wanted.
     fn log(&self, duration: Duration) {
-        if !tracing::event_enabled!(target: "access", tracing::Level::INFO) {
+        if let Some(format) = &self.format {
+            if tracing::event_enabled!(target: "access", tracing::Level::INFO) {
+                lateen_telemetry::log::line(&format.line(self));
+            }
             return;
         }
-        if let Some(format) = &self.format {
-            return lateen_telemetry::log::line(&format.line(self));
-        }
-        let session = &self.session;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (method, path, authority, id) = match self.head.get() {
-            Some(Canonical::Request(head)) => (
-                text(head.method().as_bytes()),
-                text(head.path().target()),
-                text(head.authority().as_bytes()),
-                request_id(head).map(text),
-            ),
-            Some(Canonical::Connect(head)) => {
-                let authority = text(head.authority().as_bytes());
-                ("CONNECT".to_owned(), "-".to_owned(), authority, None)
-            }
-            None => ("-".to_owned(), "-".to_owned(), "-".to_owned(), None),
+        let Some(mut line) = Line::begin("request complete") else {
+            return;
         };
+        let session = &self.session;
         let served = self.served.borrow();
         let served = served.as_ref();
-        let reason = self.reason.borrow();
-        let (reason, policy) = match &*reason {
-            Some((reason, policy)) => (Some(reason.as_str()), policy.as_ref()),
-            None => (None, None),
-        };
-        tracing::info!(
-            target: "access",
-            {
-                src.addr = %session.tunnel.client,
-                src.workload = session.source_name.as_deref(),
-                src.namespace = session.source.namespace.as_deref(),
-                src.identity = %session.tunnel.peer.identity(),
-                dst.addr = served.map(|served| tracing::field::display(served.address.get())),
-                dst.service = session.destination.target.service().map(|service| &*service.hostname),
-                dst.workload = served.and_then(|served| Some(&*served.workload.as_ref()?.name)),
-                dst.asked = %session.destination.address,
-                direction = "inbound",
-                method,
-                path,
-                authority,
-                request_id = id,
-                status = self.status.get(),
-                flags = self.flags.get().as_str(),
-                grpc_status = self.grpc_status.get(),
-                policy = policy.map(tracing::field::display),
-                attempts = self.attempts.get(),
-                bytes_recv = self.request.total(),
-                bytes_sent = self.response.total(),
-                duration = %format_args!("{}us", duration.as_micros()),
-                first_byte = self.answered.get().map(|first| tracing::field::display(format!("{}us", first.as_micros()))),
-                error = reason,
-            },
-            "request complete"
+        line.address("src.addr", session.tunnel.client);
+        text(&mut line, "src.workload", session.source_name.as_deref());
+        text(
+            &mut line,
+            "src.namespace",
+            session.source.namespace.as_deref(),
         );
+        line.identity("src.identity", session.tunnel.peer.identity());
+        if let Some(served) = served {
+            line.address("dst.addr", served.address.get());
+        }
+        let service = session.destination.target.service();
+        text(
+            &mut line,
+            "dst.service",
+            service.map(|service| &*service.hostname),
+        );
+        let workload = served.and_then(|served| served.workload.as_ref());
+        text(
+            &mut line,
+            "dst.workload",
+            workload.map(|workload| &*workload.name),
+        );
+        line.address("dst.asked", session.destination.address);
+        line.text("direction", "inbound");
+        self.log_head(&mut line);
+        self.log_outcome(&mut line, duration);
+        line.write();
+    }
+
+    fn log_head(&self, line: &mut Line) {
+        let head = self.head.get();
+        let (method, path, authority): (&[u8], &[u8], &[u8]) = match head {
+            Some(Canonical::Request(head)) => (
+                head.method().as_bytes(),
+                head.path().target(),
+                head.authority().as_bytes(),
+            ),
+            Some(Canonical::Connect(head)) => (b"CONNECT", b"-", head.authority().as_bytes()),
+            None => (b"-", b"-", b"-"),
+        };
+        line.text("method", method);
+        line.text("path", path);
+        line.text("authority", authority);
+        if let Some(Canonical::Request(head)) = head
+            && let Some(id) = request_id(head)
+        {
+            line.text("request_id", id);
+        }
+    }
+
+    fn log_outcome(&self, line: &mut Line, duration: Duration) {
+        line.number("status", self.status.get().into());
+        line.text("flags", self.flags.get().as_str());
+        if let Some(status) = self.grpc_status.get() {
+            line.number("grpc_status", status.into());
+        }
+        let reason = self.reason.borrow();
+        let reason = reason.as_ref();
+        if let Some(policy) = reason.and_then(|(_, policy)| policy.as_ref()) {
+            line.bare("policy", policy.to_string());
+        }
+        line.number("attempts", self.attempts.get().into());
+        line.number("bytes_recv", self.request.total());
+        line.number("bytes_sent", self.response.total());
+        line.micros("duration", duration);
+        if let Some(first) = self.answered.get() {
+            line.micros("first_byte", first);
+        }
+        text(line, "error", reason.map(|(reason, _)| reason.as_str()));
     }
 }
 
@@ -425,6 +451,12 @@ impl Drop for Record {
 
 /// Envoy's word for a client that has left.
 const LEFT: &str = "downstream_remote_disconnect";
+
+fn text(line: &mut Line, name: &'static str, value: Option<&str>) {
+    if let Some(value) = value {
+        line.text(name, value);
+    }
+}
 
 fn request_id(head: &RequestHead) -> Option<&[u8]> {
     head.fields().get(Known::XRequestId)
