@@ -123,8 +123,10 @@ check "runs" lateen wait -n outside deployment/ext
 far_ip=198.51.100.9
 check "an address beyond the pods" in_node n2 ip address add $far_ip/32 dev lo
 check "has a route" in_node n1 ip route add $far_ip via 10.243.0.12
-in_node n2 "$ROOT/bin/lateen-load" serve --listen $far_ip:8080 >"$WORK/far.log" 2>&1 &
+# `nsenter` becomes the program, so that the recorded pid is the program's own.
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n2" -- "$ROOT/bin/lateen-load" serve --listen $far_ip:8080 >"$WORK/far.log" 2>&1 &
 FAR=$!
+trap 'kill "$FAR" 2>/dev/null; cleanup' EXIT
 entry() { lateen apply -f - <<Y
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -159,7 +161,8 @@ check "to all" eventually 15 refused_in_plain
 equal "a service answers through the waypoint" 200 "$(call http://echo:8080/)"
 equal "so does an entry with the address of a pod" 200 "$(call http://pod.example:8080/)"
 check "the rule goes" lateen delete peerauthentication strict
-kill $FAR
+kill "$FAR"
+trap cleanup EXIT
 for e in wild rr none pod; do check "entry $e goes" lateen delete serviceentry $e; done
 
 for s in echo second; do check "$s is unbound" lateen label svc $s istio.io/use-waypoint=none --overwrite; done
