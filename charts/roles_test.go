@@ -155,7 +155,7 @@ func TestTheProxyHasNoRights(t *testing.T) {
 	}
 }
 
-// Where no Istio is to be seen the deployer asks for none; after a take-over it looks into Istio's namespace alone.
+// The deployer has no rights to look for an Istio where none is to be seen. After a take-over it looks into Istio's namespace alone.
 func TestTheDeployerLooksForAnIstioWhereItMayRun(t *testing.T) {
 	for text, want := range map[string]string{
 		"{}":                             "",

@@ -211,14 +211,14 @@ impl Service {
         chosen || self.is_kubernetes
     }
 
-    /// Whether it lists an address on a network, by itself or by a range.
+    /// True if it lists an address on a network, by itself or by a range.
     pub fn lists(&self, network: &str, address: IpAddr) -> bool {
         let in_range =
             |range: &NetworkRange| *range.network == *network && range.cidr.contains(&address);
         self.lists_exactly(network, address) || self.ranges.iter().any(in_range)
     }
 
-    /// Whether it lists this very address on a network.
+    /// True if it lists this very address on a network.
     pub fn lists_exactly(&self, network: &str, address: IpAddr) -> bool {
         let mut addresses = self.addresses.iter();
         addresses.any(|at| *at.network == *network && at.address == address)

@@ -24,6 +24,24 @@ pub(super) struct Asker<'a> {
     pub(super) passed: Vec<ServiceKey>,
 }
 
+impl<'a> Asker<'a> {
+    /// Asks for a source that no service has led on yet.
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        source: &'a Workload,
+        avoid: &'a dyn Fn(&Workload) -> bool,
+        random: &'a mut dyn FnMut(u64) -> u64,
+    ) -> Self {
+        Self {
+            snapshot,
+            source,
+            avoid,
+            random,
+            passed: Vec::new(),
+        }
+    }
+}
+
 impl Asker<'_> {
     /// Whether the source is what its own connection would have to pass: a waypoint goes on to the workload.
     pub(super) fn is_waypoint<'g>(

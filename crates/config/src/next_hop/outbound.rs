@@ -41,13 +41,7 @@ pub fn outbound(
             target: destination,
         });
     }
-    let mut asker = Asker {
-        snapshot,
-        source,
-        avoid,
-        random,
-        passed: Vec::new(),
-    };
+    let mut asker = Asker::new(snapshot, source, avoid, random);
     let placed = look_up(&mut asker, destination)?;
     follow(&mut asker, placed)
 }
@@ -69,13 +63,7 @@ pub fn outbound_to(
     avoid: &dyn Fn(&Workload) -> bool,
     random: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Choice, Refusal> {
-    let mut asker = Asker {
-        snapshot,
-        source,
-        avoid,
-        random,
-        passed: Vec::new(),
-    };
+    let mut asker = Asker::new(snapshot, source, avoid, random);
     if service.is_passthrough() {
         original(source, service, destination.ip())?;
     }
@@ -101,13 +89,7 @@ pub fn outbound_to_workload(
             target: destination,
         });
     }
-    let mut asker = Asker {
-        snapshot,
-        source,
-        avoid,
-        random,
-        passed: Vec::new(),
-    };
+    let mut asker = Asker::new(snapshot, source, avoid, random);
     let picked = Picked::only(workload, destination.port(), avoid);
     let placed = direct(&mut asker, picked, None, destination)?;
     follow(&mut asker, placed)

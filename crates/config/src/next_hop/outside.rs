@@ -143,7 +143,7 @@ impl Resolve {
     }
 }
 
-/// Whether a hostname stands for all names below a domain.
+/// True if a hostname stands for all names below a domain.
 pub fn is_wildcard(hostname: &str) -> bool {
     hostname.starts_with(WILDCARD)
 }

@@ -211,7 +211,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the client names a host that the service does not stand for.
+    /// True if the client names a host that the service does not stand for.
     pub fn is_about_host(&self) -> bool {
         matches!(
             self,

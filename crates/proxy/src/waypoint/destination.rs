@@ -201,7 +201,7 @@ pub(super) fn select(
     })
 }
 
-/// Whether the client names the host: the service has resolution DYNAMIC_DNS.
+/// True if the client names the host, because the service has resolution DYNAMIC_DNS.
 fn names_host(view: &View, target: &Target) -> bool {
     let endpoints = |service: &Arc<Service>| view.snapshot.endpoints(&service.key);
     let endpoints = target.service().and_then(endpoints);
