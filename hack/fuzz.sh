@@ -14,14 +14,16 @@ SECONDS_EACH=${FUZZ_SECONDS:-30}
 FINDINGS=${FUZZ_FINDINGS:-${XDG_CACHE_HOME:-$HOME/.cache}/lateen/fuzz-findings}
 rust=$(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | grep -v lateen-fuzz)
 go_targets() { git ls-files -co --exclude-standard '*_test.go' | xargs grep -HoE '^func Fuzz[A-Za-z0-9]+' | sed 's/func //'; } # FILE:FUNCTION
-# list: of a Rust target the sources of the crates that it names, of a Go target those of its package, and its own file.
+# list: of a Rust target the sources of the crates that it names and what else of crates/ its header names, of a Go target the sources
+# of its package, and its own file.
 list() {
   local t file name folder
   local -A sources
   while read -r file; do [[ $file = *_test.go ]] || sources[${file%/*}]+=" $file"; done < <(git ls-files 'cmd/*.go' 'internal/*.go' 'tests/*.go')
   for t in $rust; do
     file=fuzz/fuzz_targets/$t.rs
-    echo "$t $SECONDS_EACH $file" $(grep -oE '\blateen_[a-z0-9_]+' "$file" | sort -u | sed 's/^lateen_//; s/_/-/g; s|.*|crates/&/src|')
+    echo "$t $SECONDS_EACH $file" $(grep -oE '\blateen_[a-z0-9_]+' "$file" | sort -u | sed 's/^lateen_//; s/_/-/g; s|.*|crates/&/src|') \
+      $(grep '^//!' "$file" | grep -oE '\bcrates/[a-z0-9_/.-]*[a-z0-9_]' | sort -u)
   done
   while IFS=: read -r file name; do
     folder=${file%/*}
