@@ -372,3 +372,50 @@ func FuzzRequestAuthorization(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRequestAuthentication gives the translation whatever decodes as token rules: no panic; no rule is lost, and what comes out encodes, names what it is
+// for, and looks into fields that a request can have.
+func FuzzRequestAuthentication(f *testing.F) {
+	for _, text := range []string{
+		`{"jwtRules":[{"issuer":"a","fromHeaders":[{"name":"X-Token","prefix":"T "},{"name":"a b"}],"fromParams":["t",""],"fromCookies":["c;d"]}]}`,
+		`{"targetRef":{"kind":"Service","name":"web"},"jwtRules":[{},{"jwksUri":"http://a","outputPayloadToHeader":"x","forwardOriginalToken":true}]}`,
+		`{"targetRefs":[{"group":"networking.istio.io","kind":"ServiceEntry","name":"api"}],"jwtRules":[{"issuer":"b","audiences":["c"],"jwks":"{}"}]}`,
+		`{"selector":{"matchLabels":{"a":"b"}},"targetRefs":[{"kind":"Service","name":"db","namespace":"x"}]}`,
+	} {
+		f.Add([]byte(text), true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, gateway bool) {
+		ra := &securityv1.RequestAuthentication{}
+		ra.Name, ra.Namespace = "p", "shop"
+		if protojson.Unmarshal(data, &ra.Spec) != nil {
+			return
+		}
+		if gateway {
+			ra.Spec.TargetRefs = append(ra.Spec.TargetRefs, policy(t, "shop", onGateway).Spec.TargetRefs...)
+		}
+		got, report := RequestAuthentication(requestMesh, ra, someTargets())
+		if len(report.Conditions) == 0 {
+			t.Fatal("nothing is said of it")
+		}
+		if got == nil {
+			return
+		}
+		if _, err := proto.Marshal(got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Parents) == 0 || len(got.Targets) == 0 || len(got.Rules) != len(ra.Spec.JwtRules) {
+			t.Errorf("%d parents, %d targets, %d rules of %d", len(got.Parents), len(got.Targets), len(got.Rules), len(ra.Spec.JwtRules))
+		}
+		for i, r := range got.Rules {
+			written := ra.Spec.JwtRules[i]
+			if len(r.Params) != len(written.GetFromParams()) || len(r.Cookies) != len(written.GetFromCookies()) || len(r.Fields) > len(written.GetFromHeaders()) {
+				t.Errorf("a rule has lost a place: %s", r)
+			}
+			for _, field := range r.Fields {
+				if !isToken(field.Name) || strings.ToLower(field.Name) != field.Name {
+					t.Errorf("no request has a field %q", field.Name)
+				}
+			}
+		}
+	})
+}
