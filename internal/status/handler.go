@@ -210,7 +210,7 @@ func (s Sources) objects(ctx context.Context, wanted question) []Object {
 		}
 		out = append(out, Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: o.File, Line: o.Line,
 			Generation: e.Generation, Digest: o.Digest(), UID: uid, Observed: observed, Support: o.Support.String(), Reason: o.Reason,
-			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...), Findings: found[o.Key]})
+			Conditions: conditions, Problems: untold(problems[o.Key.String()], conditions), Findings: found[o.Key]})
 	}
 	// Of others nothing is in force.
 	for _, key := range slices.SortedFunc(maps.Keys(notTaken), model.Key.Compare) {
@@ -220,6 +220,14 @@ func (s Sources) objects(ctx context.Context, wanted question) []Object {
 		}
 	}
 	return out
+}
+
+// untold are the problems of an object without the warnings that say what one of its conditions says: those of an object that has no status in the
+// cluster are among the problems as well.
+func untold(problems []files.Problem, conditions []model.Condition) []files.Problem {
+	return slices.DeleteFunc(append([]files.Problem{}, problems...), func(p files.Problem) bool {
+		return p.Severity == files.Warning && slices.ContainsFunc(conditions, func(c model.Condition) bool { return c.Message == p.Message })
+	})
 }
 
 // version is the version of an object that whoever stores it has given it.

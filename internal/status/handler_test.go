@@ -227,3 +227,24 @@ func TestThePageOfTheMeshNamesTheRootNamespace(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 }
+
+// On Kubernetes the conditions of the MeshConfig are among the problems as well, since a ConfigMap has no status.
+func TestAnObjectDoesNotTellAWarningTwice(t *testing.T) {
+	s := newSources()
+	key := model.Key{Kind: "ConfigMap", Namespace: "istio-system", Name: "istio"}
+	generation, _ := s.Store.Apply([]model.Change{{Key: key, Object: &model.Object{Key: key, JSON: []byte("{}")}}})
+	s.Store.SetConditions(key, []model.Condition{{Type: "Accepted", Status: model.True, Reason: "UnsupportedValue", Message: "no proxy goes by it"}})
+	s.Log.Append(generation, nil)
+	told := files.Problem{Object: key.String(), Severity: files.Warning, Message: "no proxy goes by it"}
+	other, refused := told, told
+	other.Message, refused.Severity = "something else", files.Refused
+	s.Problems = func() []files.Problem { return []files.Problem{told, other, refused} }
+	s.found = &findings{}
+	objects := s.objects(t.Context(), wanted(nil))
+	if len(objects) != 1 || len(objects[0].Conditions) != 1 || !slices.Equal(objects[0].Problems, []files.Problem{other, refused}) {
+		t.Errorf("got %+v", objects)
+	}
+	if _, body := get(Handler(s), "/debug/problems"); strings.Count(body, "no proxy goes by it") != 2 {
+		t.Errorf("the page of problems has them all: %s", body)
+	}
+}

@@ -62,3 +62,45 @@ func TestAContainerThatWaitsSaysWhy(t *testing.T) {
 		t.Errorf("got %+v", s.Containers)
 	}
 }
+
+// A ConfigMap has no status, so that the control plane is asked. It says something of the mesh's settings alone.
+func TestTheMeshConfigHasTheConditionsOfTheControlPlane(t *testing.T) {
+	const unserved = `{"apiVersion":"v1","kind":"ConfigMap","namespace":"istio-system","name":"istio","uid":"u1","conditions":[{"type":"Accepted","status":"True","reason":"UnsupportedValue","message":"no proxy of this mesh goes by enableTracing"}],"problems":[]}`
+	configMap := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "istio-system", "name": name, "uid": "u1"}}}
+	}
+	answers := []part{{partPod("control", "control-a", "n1", true), map[string]string{"15014/debug/objects": "[" + unserved + "]"}}}
+	for name, x := range map[string]struct {
+		parts   []part
+		object  string
+		said    bool
+		unasked string
+	}{
+		"the settings":                         {answers, "istio", true, ""},
+		"the settings without a control plane": {nil, "istio", false, "no replica of the control plane is ready"},
+		"another ConfigMap":                    {nil, "istio-leader", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, c := mesh(t, x.parts)
+			client, _, err := e.kind("cm", "istio-system", false)
+			if err == nil {
+				_, err = client.Create(t.Context(), configMap(x.object), metav1.CreateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, named := range []string{x.object, ""} {
+				list, err := c.Get(t.Context(), api.GetRequest{Kind: "ConfigMap", Namespace: "istio-system", Name: named})
+				if err != nil || len(list.Items) != 1 {
+					t.Fatal(list, err)
+				}
+				if o := list.Items[0]; (len(o.Conditions) == 1 && o.Conditions[0].Reason == "UnsupportedValue") != x.said || o.Judged != x.said {
+					t.Errorf("%q: got %+v", named, o)
+				}
+				if !strings.Contains(list.Unasked, x.unasked) || (list.Unasked == "") != (x.unasked == "") {
+					t.Errorf("%q: unasked %q", named, list.Unasked)
+				}
+			}
+		})
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/meshconfig"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -147,7 +148,7 @@ func (e *Engine) objectsOf(r *http.Request, named string) (none api.ObjectList, 
 	}
 	out := api.ObjectList{Items: []api.Object{}}
 	var said map[api.Key]said
-	if configures(k) {
+	if configures(k, items) {
 		about := url.Values{"kind": {k.Name}, "name": {q.Get("name")}}
 		if q.Get("name") != "" && k.Namespaced {
 			about.Set("namespace", items[0].GetNamespace())
@@ -219,8 +220,12 @@ func (e *Engine) owners(ctx context.Context, items []unstructured.Unstructured) 
 	return out, nil
 }
 
-// configures says whether the control plane says anything of a kind.
-func configures(k api.Kind) bool {
+// configures says whether the control plane says anything of objects of a kind. Of ConfigMaps it reads the one with the mesh's settings alone, so
+// that nobody waits for it about others.
+func configures(k api.Kind, items []unstructured.Unstructured) bool {
+	if k.Name == "ConfigMap" {
+		return slices.ContainsFunc(items, func(o unstructured.Unstructured) bool { return o.GetName() == meshconfig.ObjectName })
+	}
 	return strings.Contains(k.APIVersion, ".istio.io/") || strings.HasPrefix(k.APIVersion, model.GatewayGroup+"/") || k.Name == "Service" || k.Name == "Pod" || k.Name == "Namespace"
 }
 
