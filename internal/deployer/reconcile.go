@@ -25,7 +25,7 @@ import (
 // The reasons of the condition, beside those of waypoint.Refusal.
 const (
 	reasonDeployed    = "Deployed"
-	reasonTaken       = "Taken"       // an object of the name is somebody else's, or Istio's controller is at work on the Gateway
+	reasonTaken       = wellknown.ReasonTaken
 	reasonRefused     = "Refused"     // the API server does not take an object
 	reasonPodsRefused = "PodsRefused" // it does not take the pods
 	reasonProgressing = wellknown.ReasonProgressing

@@ -21,6 +21,8 @@ type gatewayStatus struct {
 	// addresses are those that the mesh goes by; kept says that they are somebody else's, and left alone.
 	addresses []address
 	kept      bool
+	// others says that a controller which is neither this mesh's nor Istio's wrote a condition of the Gateway.
+	others bool
 }
 
 type listener struct {
@@ -125,7 +127,7 @@ func readGateway(u *unstructured.Unstructured) *gatewayStatus {
 	if u.GetKind() != "Gateway" {
 		return nil
 	}
-	out := &gatewayStatus{}
+	out := &gatewayStatus{others: toldByOthers(u)}
 	each := func(field string, f func(map[string]any)) {
 		list, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", field)
 		all, _ := list.([]any)

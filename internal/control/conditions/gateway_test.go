@@ -16,7 +16,7 @@ import (
 	"lateen.dev/lateen/internal/replica"
 )
 
-var waypoint = model.GatewayKey("shop", "w")
+var shopGateway = model.GatewayKey("shop", "w")
 
 // listeners are those of a Gateway's status as "name: Type=Status/Reason@generation, …", and its addresses.
 func (r *rig) listeners(key model.Key) (text string, addresses string) {
@@ -58,15 +58,15 @@ func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
 	r := newRig(t)
 	r.writer.Mesh.DomainSuffix = "cluster.local"
 	put := func(generation int64, listeners ...gatewayv1.Listener) {
-		r.put(waypoint, "g1", generation, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: listeners}}, nil, inForce)
+		r.put(shopGateway, "g1", generation, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: listeners}}, nil, inForce)
 	}
 	r.put(model.GatewayClassKey("lateen-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: wellknown.LateenWaypointController}}, nil, inForce)
 	tunnel, web := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}, gatewayv1.Listener{Name: "web", Protocol: "HTTP", Port: 80}
 	r.say(replica.Verdict{Status: model.False, Reason: wellknown.ReasonAwaited, Message: "not acknowledged yet by the proxy of node n1"})
 	put(1, tunnel, web)
 	r.lead()
-	r.comes(waypoint, "Accepted=True/ListenersNotValid@1 Programmed=False/AwaitingProxies@1")
-	r.listenersCome(waypoint, "mesh: Accepted=True/Accepted@1 Programmed=False/Pending@1 ResolvedRefs=True/ResolvedRefs@1; "+
+	r.comes(shopGateway, "Accepted=True/ListenersNotValid@1 Programmed=False/AwaitingProxies@1")
+	r.listenersCome(shopGateway, "mesh: Accepted=True/Accepted@1 Programmed=False/Pending@1 ResolvedRefs=True/ResolvedRefs@1; "+
 		"web: Accepted=False/UnsupportedProtocol@1 Programmed=False/Invalid@1 ResolvedRefs=True/ResolvedRefs@1", "null")
 
 	addressed := func() *corev1.Service { return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9"}} }
@@ -75,11 +75,11 @@ func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
 	r.say(replica.Verdict{Status: model.True, Reason: wellknown.ReasonProgrammed, Message: "all"})
 	const byName = `[{"type":"Hostname","value":"w.shop.svc.cluster.local"}]`
 	const inAll = "mesh: Accepted=True/Accepted@%d Programmed=True/Programmed@%d ResolvedRefs=True/ResolvedRefs@%d"
-	r.comes(waypoint, "Accepted=True/Accepted@2 Programmed=True/Programmed@2")
-	r.listenersCome(waypoint, fmt.Sprintf(inAll, 2, 2, 2), byName)
+	r.comes(shopGateway, "Accepted=True/Accepted@2 Programmed=True/Programmed@2")
+	r.listenersCome(shopGateway, fmt.Sprintf(inAll, 2, 2, 2), byName)
 	r.idle()
 	writes := r.writes.Load()
-	r.writer.Changed([]model.Key{waypoint}, true)
+	r.writer.Changed([]model.Key{shopGateway}, true)
 	r.idle()
 	if n := r.writes.Load() - writes; n != 0 {
 		t.Errorf("%d writes although nothing is new", n)
@@ -88,7 +88,7 @@ func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
 	// An address that somebody else says is his to say, and one of ours goes with the Service.
 	r.store.Apply([]model.Change{{Key: model.ServiceKey("shop", "w")}})
 	put(3, tunnel)
-	r.listenersCome(waypoint, fmt.Sprintf(inAll, 3, 3, 3), "null")
+	r.listenersCome(shopGateway, fmt.Sprintf(inAll, 3, 3, 3), "null")
 	theirs := map[string]any{"addresses": []any{map[string]any{"type": "IPAddress", "value": "10.0.0.9"}}}
 	r.put(model.ServiceKey("shop", "w"), "s2", 0, addressed(), nil, inForce)
 	r.put(model.GatewayKey("shop", "x"), "g2", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, theirs, inForce)
@@ -104,7 +104,7 @@ func TestAGatewayIsProgrammedByItsServiceAndItsPods(t *testing.T) {
 	}
 	put := func(unready bool, deployed ...metav1.Condition) {
 		r.unready = unready
-		r.put(waypoint, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}},
+		r.put(shopGateway, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}},
 			Status: gatewayv1.GatewayStatus{Conditions: deployed}}, nil, inForce)
 	}
 	says := func(status metav1.ConditionStatus, reason string) metav1.Condition {
@@ -112,7 +112,7 @@ func TestAGatewayIsProgrammedByItsServiceAndItsPods(t *testing.T) {
 	}
 	comes := func(want string, words ...string) {
 		t.Helper()
-		c := r.comes(waypoint, "Accepted=True/Accepted@1 Programmed="+want+"@1")["Programmed"]
+		c := r.comes(shopGateway, "Accepted=True/Accepted@1 Programmed="+want+"@1")["Programmed"]
 		for _, w := range words {
 			if !strings.Contains(c["message"].(string), w) {
 				t.Errorf("%q does not say %q", c["message"], w)
@@ -130,7 +130,7 @@ func TestAGatewayIsProgrammedByItsServiceAndItsPods(t *testing.T) {
 	comes("True/Programmed") // its pods come and go
 	put(true, says("False", "Stuck"))
 	comes("False/NoResources", "no pod behind Service shop/w is ready: the deployer says Stuck")
-	if text, _ := r.listeners(waypoint); !strings.Contains(text, "Programmed=False/Pending") {
+	if text, _ := r.listeners(shopGateway); !strings.Contains(text, "Programmed=False/Pending") {
 		t.Errorf("its listener says %s", text)
 	}
 	put(true, says("False", "Progressing"))
@@ -150,15 +150,84 @@ func TestGatewaysOfAClassThatIsNotOursAreLeftAlone(t *testing.T) {
 		}
 		r.put(model.GatewayClassKey("istio-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: wellknown.MeshController}}, nil, inForce)
 		tunnel := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}
-		r.put(waypoint, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, map[string]any{}, inForce)
+		r.put(shopGateway, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, map[string]any{}, inForce)
 		r.lead()
 		if taken {
-			r.comes(waypoint, "Accepted=True/Accepted@1 Programmed=True/Programmed@1")
+			r.comes(shopGateway, "Accepted=True/Accepted@1 Programmed=True/Programmed@1")
 			continue
 		}
 		r.idle()
-		if conditions, _ := r.status(waypoint); conditions != "" || r.writes.Load() != 0 {
+		if conditions, _ := r.status(shopGateway); conditions != "" || r.writes.Load() != 0 {
 			t.Errorf("%s, %d writes", conditions, r.writes.Load())
 		}
 	}
+}
+
+// The deployer can deploy Gateways of Istio's class beside an Istio. Its condition says which of them it leaves to Istio's controller.
+func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
+	tunnel := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}
+	managed := func(manager, condition string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", APIVersion: "gateway.networking.k8s.io/v1", FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"` + condition + `\"}":{"f:status":{}}}}}`)}}
+	}
+	const istios = "Accepted=True/Accepted@1"
+	for name, c := range map[string]struct {
+		serve    bool
+		class    gatewayv1.GatewayController // empty: there is no object
+		deployed string                      // the reason of the deployer's condition
+		managers []metav1.ManagedFieldsEntry
+		ours     bool
+	}{
+		"deployed here": {true, "", "Deployed", nil, true},
+		"deployed here and of Istio's GatewayClass": {true, wellknown.MeshController, "Progressing", nil, true},
+		"refused here":                              {true, "", "Invalid", nil, true},
+		"left by an Istio that is gone":             {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed(istioManager, "Accepted"), managed(fieldManager, "Programmed")}, true},
+		"the deployer's condition alone is written": {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed("lateen-deployer", wellknown.Deployed)}, true},
+		"left to Istio's controller":                {true, "", wellknown.ReasonTaken, nil, false},
+		"not deployed":                              {true, "", "", nil, false},
+		"the class is not served":                   {false, "", "Deployed", nil, false},
+		"of another controller's GatewayClass":      {true, "example.com/other", "Deployed", nil, false},
+		"another controller writes its status":      {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed("other-controller", "Programmed")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", c.serve
+			if c.class != "" {
+				r.put(model.GatewayClassKey("istio-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: c.class}}, nil, inForce)
+			}
+			gw := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}
+			if c.deployed != "" {
+				gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionFalse, Reason: c.deployed, Message: "the deployer's"}}
+			}
+			before := map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": int64(1)}}}
+			r.put(shopGateway, "g1", 1, gw, before, inForce)
+			o, err := r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := o.(*unstructured.Unstructured).DeepCopy()
+			u.SetManagedFields(c.managers)
+			if err := r.client.Tracker().Update(resource["Gateway"], u, shopGateway.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			r.lead()
+			if c.ours {
+				r.comes(shopGateway, "Accepted=True/Accepted@1 Programmed=True/Programmed@1")
+				r.listenersCome(shopGateway, "mesh: Accepted=True/Accepted@1 Programmed=True/Programmed@1 ResolvedRefs=True/ResolvedRefs@1", "null")
+				return
+			}
+			r.idle()
+			if conditions, _ := r.status(shopGateway); conditions != istios || r.writes.Load() != 0 {
+				t.Errorf("%s, %d writes", conditions, r.writes.Load())
+			}
+		})
+	}
+}
+
+// As in Istio, the name of a waypoint's class is enough.
+func TestAGatewayOfAClassWithoutAnObjectIsSpokenOf(t *testing.T) {
+	r := newRig(t)
+	r.put(shopGateway, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}}}, map[string]any{}, inForce)
+	r.lead()
+	r.comes(shopGateway, "Accepted=True/Accepted@1 Programmed=True/Programmed@1")
 }

@@ -12,6 +12,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/replica"
 	kubesource "lateen.dev/lateen/internal/source/kube"
+	"lateen.dev/lateen/internal/waypoint"
 )
 
 // The types of conditions that are written. On Gateways and their classes they are the Gateway API's, on Services Istio's.
@@ -72,7 +73,7 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 	if isRefused {
 		// The object may not be in the store at all, or with the version before.
 		if key.Kind == "Gateway" || key.Kind == "GatewayClass" {
-			if !live || !w.ours(e.Object) {
+			if !live || !w.ours(e.Object, present) {
 				return wanted{}, false // whose it is cannot be read
 			}
 		}
@@ -94,18 +95,18 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 	}
 	add := func(kind string, c model.Condition) { out.conditions = append(out.conditions, told(kind, c, version)) }
 	taken, known := said[accepted]
-	waypoint, isBound := said[bound]
+	through, isBound := said[bound]
 	if !isBound && known && slices.Contains(unbound, taken.Reason) {
-		waypoint, isBound = model.Condition{Status: model.False, Reason: taken.Reason, Message: taken.Message}, true
+		through, isBound = model.Condition{Status: model.False, Reason: taken.Reason, Message: taken.Message}, true
 	}
 	switch key.Group {
 	case "":
 		if isBound {
-			add(wellknown.WaypointBound, waypoint)
+			add(wellknown.WaypointBound, through)
 		}
 		return out, true
 	case model.GatewayGroup:
-		if !w.ours(e.Object) {
+		if !w.ours(e.Object, present) {
 			return wanted{}, false
 		}
 		if !known {
@@ -136,7 +137,7 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 	}
 	add(accepted, taken)
 	if isBound {
-		add(wellknown.WaypointBound, waypoint)
+		add(wellknown.WaypointBound, through)
 	}
 	if attached, has := said[wellknown.WaypointAccepted]; has {
 		add(wellknown.WaypointAccepted, attached)
@@ -164,7 +165,7 @@ func (w *Writer) refusal(key model.Key, refused kubesource.Refused, live *model.
 // object is none of ours. Readers of the pages are told the same.
 func (w *Writer) Refusal(refused kubesource.Refused) (_ []model.Condition, ok bool) {
 	e, live := w.Store.Entry(refused.Key)
-	if isGateway := refused.Key.Group == model.GatewayGroup; !replica.Kinds(refused.Key) || isGateway && (!live || !w.ours(e.Object)) {
+	if isGateway := refused.Key.Group == model.GatewayGroup; !replica.Kinds(refused.Key) || isGateway && (!live || !w.ours(e.Object, written{})) {
 		return nil, false
 	}
 	taken, has := w.refusal(refused.Key, refused, e.Object)
@@ -188,14 +189,16 @@ func (w *Writer) programmed(key model.Key, version replica.Version, taken model.
 	return model.Condition{Status: v.Status, Reason: v.Reason, Message: v.Message}
 }
 
-// ours says whether a Gateway or a GatewayClass is this mesh's to speak of: another controller speaks of the others.
-func (w *Writer) ours(o *model.Object) bool {
+// ours says whether a Gateway or a GatewayClass is this mesh's to speak of: another controller speaks of the others. present is what its status says.
+func (w *Writer) ours(o *model.Object, present written) bool {
 	switch value := o.Value.(type) {
 	case *gatewayv1.GatewayClass:
 		return slices.Contains(w.Controllers, string(value.Spec.ControllerName))
 	case *gatewayv1.Gateway:
-		class, ok := w.Store.GatewayClass(string(value.Spec.GatewayClassName))
-		return ok && slices.Contains(w.Controllers, string(class.Spec.ControllerName))
+		class, _ := w.Store.GatewayClass(string(value.Spec.GatewayClassName))
+		controller := waypoint.Controller(string(value.Spec.GatewayClassName), class)
+		return slices.Contains(w.Controllers, controller) ||
+			w.Mesh.ServeIstioWaypoints && controller == wellknown.MeshController && deployedHere(value) && (present.gateway == nil || !present.gateway.others)
 	}
 	return true
 }

@@ -23,3 +23,7 @@ const (
 // ReasonProgressing is the reason of a Deployed condition that is False while the Deployment goes on: its pods are on their way. All other
 // reasons of False say that somebody must do something.
 const ReasonProgressing = "Progressing"
+
+// ReasonTaken is the reason of a Deployed condition that is False because the deployer leaves a Gateway alone: an object of its name is somebody
+// else's, or Istio's controller is at work on it.
+const ReasonTaken = "Taken"

@@ -182,7 +182,7 @@ func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// written is what the API server remembers of the fields that the control plane wrote.
+// written is what the API server remembers of the fields that somebody wrote into a status.
 type written [][]byte
 
 func wrote(u *unstructured.Unstructured) written {
@@ -200,12 +200,22 @@ func Wrote(u *unstructured.Unstructured, group, condition string) bool {
 	return slices.Contains(Types(group), condition) && wrote(u).own(condition)
 }
 
+// Managers are the names under which the API server remembers who wrote a condition of an object, or the whole list where its entries are not told apart.
+func Managers(u *unstructured.Unstructured, condition string) (names []string) {
+	for _, m := range u.GetManagedFields() {
+		if m.Subresource == "status" && m.FieldsV1 != nil && (written{m.FieldsV1.Raw}).condition(condition) {
+			names = append(names, m.Manager)
+		}
+	}
+	return names
+}
+
 // own says of a condition whether it is the control plane's. One that bears the mesh's own name is, whoever wrote the list last.
 func (w written) own(name string) bool {
 	return name == wellknown.Programmed || name == wellknown.Deployed || w.condition(name)
 }
 
-// condition says whether the control plane wrote a condition, or the whole list where its entries are not told apart.
+// condition says whether a condition was written, or the whole list where its entries are not told apart.
 func (w written) condition(name string) bool {
 	return slices.ContainsFunc(w, func(raw []byte) bool {
 		return bytes.Contains(raw, []byte(`"f:conditions":{}`)) || bytes.Contains(raw, []byte(`k:{\"type\":\"`+name+`\"}`))
