@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -38,8 +39,12 @@ type Assignments struct {
 	// Policies are the names of policies, by object ("Kind namespace/name").
 	Policies map[string]PolicyName `json:"policies"`
 	// Waiting are the objects whose connections do not go through the waypoint that their labels ask for, since it is not ready, by the names of
-	// their ties. Each has a note: the waypoint that they go through until then, empty if they go direct, and the one that is asked for.
+	// their ties. Each has a line. In a file that is the waypoint that they go through until then, empty if they go direct: every version reads that.
+	// Several control planes need more; see note.
 	Waiting map[string]string `json:"waiting,omitempty"`
+
+	// others are the fields of a file that a later version wrote. They stay there.
+	others map[string]json.RawMessage
 }
 
 // PolicyName is how proxies know a policy at present.
@@ -88,6 +93,12 @@ func (a *Assignments) read(data []byte) error {
 	if err := json.Unmarshal(data, a); err != nil {
 		return err
 	}
+	if err := json.Unmarshal(data, &a.others); err != nil {
+		return err
+	}
+	for _, known := range []string{"addresses", "policies", "waiting"} {
+		delete(a.others, known)
+	}
 	if a.Addresses == nil {
 		a.Addresses = map[string][]netip.Addr{}
 	}
@@ -130,7 +141,7 @@ func (a *Assignments) save() error {
 	if !a.dirty || a.path == "" {
 		return nil
 	}
-	data, err := json.MarshalIndent(a, "", "  ")
+	data, err := a.encode()
 	if err != nil {
 		return fmt.Errorf("write assignments: %w", err)
 	}
@@ -149,6 +160,22 @@ func (a *Assignments) save() error {
 	}
 	a.dirty = false
 	return nil
+}
+
+// encode is what the file is to hold, with the fields of a later version that it had.
+func (a *Assignments) encode() ([]byte, error) {
+	if len(a.others) == 0 {
+		return json.MarshalIndent(a, "", "  ")
+	}
+	own, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(a.others)
+	if err := json.Unmarshal(own, &all); err != nil {
+		return nil, err
+	}
+	return json.MarshalIndent(all, "", "  ")
 }
 
 // addresses are a service's virtual addresses, chosen now, one of each range, if it has none.
@@ -307,12 +334,11 @@ func (a *Assignments) mayGo(name, asked string) bool {
 // wait takes note of an object whose connections go another way than its labels say, or that may go there once this is written down.
 func (a *Assignments) wait(name string, n note) {
 	have, ok := a.Waiting[name]
-	same := ok && have == n.String()
 	switch {
 	case a.shared != nil:
-		a.shared.hold(name, n, same)
-	case !same:
-		a.Waiting[name] = n.String()
+		a.shared.hold(name, n, ok && n.in(have))
+	case !ok || have != n.way:
+		a.Waiting[name] = n.way
 		a.dirty = true
 	}
 }

@@ -334,7 +334,7 @@ func (c *Compiler) AdoptWaiting(kept map[string]string) {
 	}
 	var moved []string
 	for name, text := range kept {
-		if n, ok := s.held[name]; ok && n.String() == text {
+		if n, ok := s.held[name]; ok && n.in(text) {
 			s.unhold(name)
 		}
 		t := c.ties.of[name]

@@ -2,6 +2,8 @@ package compile
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,4 +260,82 @@ func TestAMemoryThatCannotBeWrittenIsTriedAgainWithPauses(t *testing.T) {
 	}
 	p.Settle(proxies)
 	p.want("written", "wp")
+}
+
+// A later version may add words to a line. What they are about stays so while the object asks for the same waypoint.
+func TestWordsOfALaterVersionStayInTheirLine(t *testing.T) {
+	shared := &memoryStore{}
+	p := newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	p.put(serviceWith("web", "") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	write := func(line string) {
+		shared.mu.Lock()
+		shared.waiting = map[string]string{"Service shop/web": line}
+		shared.mu.Unlock()
+		p.AdoptWaiting(shared.waitingNow())
+	}
+	keep := func(want string) {
+		t.Helper()
+		if err := p.Keep(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if got := shared.waitingNow()["Service shop/web"]; got != want {
+			t.Errorf("it is remembered that %q, want %q", got, want)
+		}
+	}
+	write(" shop/wp paced until=7")
+	p.want("with words that mean nothing here", "direct")
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp, unrelated: label"))
+	keep(" shop/wp paced until=7")
+	p.acknowledge("wp")
+	keep("shop/wp shop/wp bound paced until=7")
+	p.want("acknowledged", "wp")
+	p.put(serviceWith("web", "istio.io/use-waypoint: next"))
+	keep("shop/wp shop/next")
+	// A word may stand before the one that is known.
+	write("shop/next shop/next until=7 bound")
+	p.want("another control plane has heard that it may go", "next")
+}
+
+// Control planes of several versions use one file one after the other.
+func TestAnotherVersionReadsTheFileAndLosesNothingOfIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "assignments.json")
+	const later = `{"addresses": {}, "policies": {}, "waiting": {"Service shop/web": "shop/wp shop/next until=7"}, "pace": {"Service shop/web": [1, 2]}}`
+	if err := os.WriteFile(path, []byte(later), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *Assignments {
+		a, err := LoadAssignments(path, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	p := newBindingPlane(t, open())
+	p.put(serviceWith("web", "istio.io/use-waypoint: next") + serviceWith("db", "") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.want("as the later version left it", "wp")
+	p.put(serviceWith("db", "istio.io/use-waypoint: next"))
+	// The first version reads a line as the way alone, and later ones find what they wrote.
+	var kept struct {
+		Waiting map[string]string
+		Pace    map[string][]int
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &kept)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(kept.Waiting, map[string]string{"Service shop/web": "shop/wp", "Service shop/db": ""}) || !slices.Equal(kept.Pace["Service shop/web"], []int{1, 2}) {
+		t.Errorf("the file has %s", data)
+	}
+	q := newBindingPlane(t, open())
+	q.Apply(p.everything())
+	q.want("after a restart", "wp")
+	q.acknowledge("next")
+	q.want("acknowledged", "next")
+	if a := open(); len(a.Waiting) != 0 || len(a.others) != 1 {
+		t.Errorf("it is remembered: %v, %v", a.Waiting, a.others)
+	}
 }

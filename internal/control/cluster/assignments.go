@@ -26,8 +26,9 @@ const (
 	// AssignmentsConfigMap keeps the virtual addresses that all replicas must publish alike, under addressesKey.
 	AssignmentsConfigMap = "lateen-assignments"
 	addressesKey         = "addresses"
-	// waitingKey has the objects whose connections do not go through their waypoints yet; see compile.Assignments.Waiting.
-	waitingKey = "waiting"
+	// waitingKey has the objects whose connections do not go through their waypoints yet; see compile.Assignments.Waiting. firstWaitingKey has those of the first
+	// version, which would misread the lines of this one, and takes a line that is gone for the word that the object may go.
+	waitingKey, firstWaitingKey = "waiting.v2", "waiting"
 	// MaxAddresses bounds what is kept of addresses in bytes; the API server takes 1 MiB, of which compile.MaxWaiting is for the others. A service takes
 	// about 70.
 	MaxAddresses = 800 << 10
@@ -122,42 +123,42 @@ func (a *Assignments) Ready() error {
 
 // Update implements compile.AssignmentStore.
 func (a *Assignments) Update(ctx context.Context, change func(map[string][]netip.Addr) bool) error {
-	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
+	return a.update(ctx, func(have *corev1.ConfigMap) (changed bool, err error) {
 		kept, err := addressesOf(have)
 		if err != nil {
-			return "", a.damaged(err)
+			return false, a.damaged(err)
 		}
 		if !change(kept) {
-			return "", nil
+			return false, nil
 		}
 		data, err := json.Marshal(kept)
 		if err != nil {
-			return "", fmt.Errorf("encode virtual addresses: %w", err)
+			return false, fmt.Errorf("encode virtual addresses: %w", err)
 		}
 		if len(data) > MaxAddresses {
-			return "", fmt.Errorf("ConfigMap %s/%s is full: %d services need virtual addresses; give ServiceEntries addresses of their own", a.namespace, AssignmentsConfigMap, len(kept))
+			return false, fmt.Errorf("ConfigMap %s/%s is full: %d services need virtual addresses; give ServiceEntries addresses of their own", a.namespace, AssignmentsConfigMap, len(kept))
 		}
-		return string(data), nil
-	}, addressesKey)
+		have.Data[addressesKey] = string(data)
+		return true, nil
+	})
 }
 
 // UpdateWaiting implements compile.AssignmentStore. What cannot be read counts as nothing, which refuses connections rather than letting them past a waypoint.
 func (a *Assignments) UpdateWaiting(ctx context.Context, change func(map[string]string) bool) error {
-	return a.update(ctx, func(have *corev1.ConfigMap) (text string, err error) {
+	return a.update(ctx, func(have *corev1.ConfigMap) (changed bool, err error) {
 		kept := waitingOf(have)
 		if !change(kept) {
-			return "", nil
+			return false, nil
 		}
-		data, err := json.Marshal(kept)
-		if err != nil {
-			return "", fmt.Errorf("encode the objects that are not behind their waypoints: %w", err)
+		if err := keepWaiting(have, kept); err != nil {
+			return false, fmt.Errorf("encode the objects that are not behind their waypoints: %w", err)
 		}
-		return string(data), nil
-	}, waitingKey)
+		return true, nil
+	})
 }
 
-// update writes what edit makes of one key of the ConfigMap; nothing if edit returns nothing.
-func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigMap) (text string, err error), key string) error {
+// update writes the ConfigMap if edit changes its data.
+func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigMap) (changed bool, err error)) error {
 	ctx = kube.Quiet(ctx)
 	maps := a.client.CoreV1().ConfigMaps(a.namespace)
 	for range tries {
@@ -169,18 +170,17 @@ func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigM
 		if fresh {
 			have = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AssignmentsConfigMap, Namespace: a.namespace, Labels: labels()}}
 		}
-		text, err := edit(have)
-		if err != nil {
-			return err
-		}
-		if text == "" {
-			a.see(have)
-			return nil
-		}
 		if have.Data == nil {
 			have.Data = map[string]string{}
 		}
-		have.Data[key] = text
+		changed, err := edit(have)
+		if err != nil {
+			return err
+		}
+		if !changed {
+			a.see(have)
+			return nil
+		}
 		if fresh {
 			have, err = maps.Create(ctx, have, metav1.CreateOptions{FieldManager: fieldManager})
 		} else {
@@ -198,13 +198,48 @@ func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigM
 	return fmt.Errorf("ConfigMap %s/%s changes faster than it can be written", a.namespace, AssignmentsConfigMap)
 }
 
-// waitingOf reads the objects that are not behind their waypoints.
+// waitingOf reads the objects that are not behind their waypoints. A line of the first version counts if this one has none of the object.
 func waitingOf(c *corev1.ConfigMap) map[string]string {
-	kept := map[string]string{}
-	if text := c.Data[waitingKey]; text == "" || json.Unmarshal([]byte(text), &kept) != nil || kept == nil {
+	kept := linesOf(c, firstWaitingKey)
+	maps.Copy(kept, linesOf(c, waitingKey))
+	return kept
+}
+
+func linesOf(c *corev1.ConfigMap, key string) map[string]string {
+	lines := map[string]string{}
+	if text := c.Data[key]; text == "" || json.Unmarshal([]byte(text), &lines) != nil || lines == nil {
 		return map[string]string{}
 	}
-	return kept
+	return lines
+}
+
+// keepWaiting writes the lines of objects. Those of the first version stay with it until their objects may go, or wait for nothing.
+func keepWaiting(c *corev1.ConfigMap, kept map[string]string) error {
+	first, own := linesOf(c, firstWaitingKey), linesOf(c, waitingKey)
+	now := map[string]string{}
+	for name, line := range kept {
+		before, is := first[name]
+		if _, newer := own[name]; is && before == line && !newer && !compile.Settled(line) {
+			continue // nothing new is known of it
+		}
+		now[name] = line
+	}
+	maps.DeleteFunc(first, func(name, _ string) bool {
+		line, waits := kept[name]
+		return !waits || compile.Settled(line)
+	})
+	for key, lines := range map[string]map[string]string{waitingKey: now, firstWaitingKey: first} {
+		if key == firstWaitingKey && len(lines) == 0 {
+			delete(c.Data, key)
+			continue
+		}
+		data, err := json.Marshal(lines)
+		if err != nil {
+			return err
+		}
+		c.Data[key] = string(data)
+	}
+	return nil
 }
 
 func (a *Assignments) see(c *corev1.ConfigMap) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -312,4 +313,84 @@ func TestARemovalThatHangsGivesUpItsTurn(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("it holds the turn of all who write")
 	}
+}
+
+// Replicas of several versions run during an upgrade. The first version has lines of another form, and takes a line that is gone for the word that
+// the object may go.
+func TestReplicasOfSeveralVersionsDoNotMisreadEachOthersMemory(t *testing.T) {
+	api := newAPI()
+	a := NewAssignments(api, home, time.Now, (&said{}).logger())
+	maps := api.CoreV1().ConfigMaps(home)
+	data := func() map[string]string {
+		t.Helper()
+		c, err := maps.Get(t.Context(), AssignmentsConfigMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Data
+	}
+	write := func(key, text string) {
+		t.Helper()
+		c, err := maps.Get(t.Context(), AssignmentsConfigMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Data[key] = text
+		if _, err := maps.Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// change has this version change what it reads, which is to be want.
+	change := func(want map[string]string, change func(kept map[string]string)) {
+		t.Helper()
+		if err := a.UpdateWaiting(t.Context(), func(kept map[string]string) bool {
+			if !reflect.DeepEqual(kept, want) {
+				t.Errorf("it reads %q, want %q", kept, want)
+			}
+			change(kept)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(key, want string) {
+		t.Helper()
+		if got := data()[key]; got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	if err := a.Update(t.Context(), func(kept map[string][]netip.Addr) bool { kept["svc"] = at(1); return true }); err != nil {
+		t.Fatal(err)
+	}
+	// The first version writes, and this one reads it.
+	write("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp"}`)
+	change(map[string]string{"Service shop/a": "", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp"}, func(kept map[string]string) {
+		kept["Service shop/a"] = " shop/wp"
+		kept["Service shop/new"] = " shop/wp"
+	})
+	is("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp"}`)
+	is("waiting.v2", `{"Service shop/a":" shop/wp","Service shop/new":" shop/wp"}`)
+	// The first version hears that an object may go, or that another one waits. That says nothing of the lines of this version.
+	write("waiting", `{"Service shop/b":"shop/wp","Service shop/c":"shop/wp","Service shop/d":""}`)
+	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/new": " shop/wp", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp", "Service shop/d": ""}, func(kept map[string]string) {
+		kept["Service shop/b"] = "shop/next shop/next bound"
+		delete(kept, "Service shop/c")
+	})
+	// The first version is told so in its own way, and keeps what it has of others.
+	is("waiting", `{"Service shop/d":""}`)
+	is("waiting.v2", `{"Service shop/a":" shop/wp","Service shop/b":"shop/next shop/next bound","Service shop/new":" shop/wp"}`)
+	// Nothing of the first version is left to be read when the last of its objects may go.
+	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "", "Service shop/new": " shop/wp"}, func(kept map[string]string) {
+		kept["Service shop/d"] = "shop/wp shop/wp bound"
+	})
+	if _, there := data()["waiting"]; there {
+		t.Errorf("it is still there: %v", data())
+	}
+	// What a later version keeps beside stays.
+	write("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
+	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "shop/wp shop/wp bound", "Service shop/new": " shop/wp"}, func(kept map[string]string) {
+		delete(kept, "Service shop/d")
+	})
+	is("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
+	is("addresses", `{"svc":["240.240.1.1"]}`)
 }
