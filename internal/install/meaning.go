@@ -25,6 +25,7 @@ import (
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/source/files"
+	"lateen.dev/lateen/internal/translate"
 )
 
 // customKind is a kind that a CustomResourceDefinition brings, with the versions that are understood, best first.
@@ -115,13 +116,16 @@ func settingsOf(values map[string]any) (meaning.Settings, error) {
 		Agent struct {
 			DNSCapture bool `json:"dnsCapture"`
 		} `json:"agent"`
+		Waypoint struct {
+			Bind translate.BindMode `json:"bind"`
+		} `json:"waypoint"`
 	}
 	text, err := yaml.Marshal(values)
 	if err == nil {
 		err = yaml.Unmarshal(text, &v)
 	}
 	s := meaning.Settings{TrustDomain: v.Mesh.TrustDomain, TrustDomainAliases: v.Mesh.TrustDomainAliases, RootNamespace: v.Mesh.RootNamespace,
-		ClusterID: v.Mesh.ClusterID, Network: v.Mesh.Network, DNSCapture: v.Agent.DNSCapture, ProxyEnv: map[string]string{}}
+		ClusterID: v.Mesh.ClusterID, Network: v.Mesh.Network, DNSCapture: v.Agent.DNSCapture, ProxyEnv: map[string]string{}, BindAtOnce: v.Waypoint.Bind == translate.BindAtOnce}
 	for name, value := range v.Node.Env {
 		s.ProxyEnv[name] = fmt.Sprint(value)
 	}

@@ -98,6 +98,15 @@ func TestATakeOverThatChangesNothingSaysSo(t *testing.T) {
 	}
 }
 
+func TestATakeOverThatBindsAtOnceIsComparedAsSuch(t *testing.T) {
+	for bind, want := range map[string]bool{"": false, "when-ready": false, "at-once": true} {
+		s, err := settingsOf(map[string]any{"waypoint": map[string]any{"bind": bind}})
+		if err != nil || s.BindAtOnce != want {
+			t.Errorf("%q: %+v %v", bind, s, err)
+		}
+	}
+}
+
 // A setting that decides access and that this mesh does not have is no affair of a warning.
 func TestSettingsThatDecideAccessRefuseTheTakeOver(t *testing.T) {
 	c := istioWith(t, meshConfig("trustDomain: acme.example\nserviceEntryVisibility: {defaultVisibility: NAMESPACE}\n"))

@@ -1,9 +1,11 @@
 package meaning
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model/wellknown"
@@ -25,7 +27,7 @@ func (c *comparison) gateways() {
 		switch {
 		case waypoint.Controller(name, class) == wellknown.MeshController:
 			c.out.add("gateway-waypoint", d)
-			c.unready(g)
+			binding{c}.unready(g)
 		case name == eastWestClass:
 			c.out.add("gateway-network", d)
 		case name == ingressClass || class != nil && class.Spec.ControllerName == wellknown.IstioGatewayController:
@@ -48,11 +50,112 @@ func (c *comparison) isWaypointClass(name string) bool {
 	return translate.IsWaypointClass(name, c.class(name))
 }
 
-// unready is about a waypoint that Istio passes by because its Gateway has no address yet. This mesh finds it by its Service.
-func (c *comparison) unready(g *gatewayv1.Gateway) {
-	own := slices.ContainsFunc(c.Services, func(s *corev1.Service) bool { return s.Namespace == g.Namespace && s.Name == g.Name })
-	if len(g.Status.Addresses) == 0 && own {
-		c.out.add("gateway-unready", Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "status.addresses",
-			Keep: []string{"metadata:", "  labels: {" + wellknown.WaypointFor + ": none}"}})
+// binding compares when connections go through the waypoints that objects ask for.
+type binding struct{ of *comparison }
+
+// unready is about a waypoint that Istio passes by because its Gateway has no address yet. This mesh has connections go through it, unless it takes none.
+func (b binding) unready(g *gatewayv1.Gateway) {
+	if len(g.Status.Addresses) > 0 || b.traffic(g) == trafficForNothing {
+		return
+	}
+	d := Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "status.addresses",
+		Then: "connections to what asks for it go through it, and are refused until its proxies have acknowledged",
+		Keep: []string{"metadata:", "  labels: {" + wellknown.WaypointFor + ": " + trafficForNothing + "}"}}
+	if b.of.Settings.BindAtOnce {
+		if b.ownService(g) == nil {
+			return // it cannot be found by this mesh either
+		}
+		d.Severity, d.Then = RouteChanges, "connections go to its Service"
+	}
+	b.of.out.add("gateway-unready", d)
+}
+
+// trafficForNothing is the value of the label istio.io/waypoint-for by which a waypoint takes no connections.
+const trafficForNothing = "none"
+
+// traffic is what a waypoint takes by its own label, else by that of its class; empty if neither says so.
+func (b binding) traffic(g *gatewayv1.Gateway) string {
+	if own := g.Labels[wellknown.WaypointFor]; own != "" {
+		return own
+	}
+	if class := b.of.class(string(g.Spec.GatewayClassName)); class != nil {
+		return class.Labels[wellknown.WaypointFor]
+	}
+	return ""
+}
+
+// ownService is the Service of a Gateway's name; nil if there is none.
+func (b binding) ownService(g *gatewayv1.Gateway) *corev1.Service {
+	i := slices.IndexFunc(b.of.Services, func(s *corev1.Service) bool { return s.Namespace == g.Namespace && s.Name == g.Name })
+	if i < 0 {
+		return nil
+	}
+	return b.of.Services[i]
+}
+
+// unusable is about labels that name a waypoint which takes none of the object's connections. Istio has these go direct. This mesh refuses them, since
+// they must not go past a waypoint's policies.
+func (b binding) unusable() {
+	if b.of.Settings.BindAtOnce {
+		return
+	}
+	type place struct {
+		object Object
+		then   string
+	}
+	found := map[place][]string{}
+	context := b.waypoints()
+	look := func(kind string, o metav1.Object, intent func(translate.Context) translate.Intent) {
+		in := intent(context(o.GetNamespace()))
+		if in.Asked == "" || in.Why == "" || in.Foreign || in.Unfit {
+			return
+		}
+		at := place{Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}, fmt.Sprintf("connections are refused: waypoint %s %s", in.Asked, in.Why)}
+		switch {
+		case !in.Own:
+			at.object = Object{Kind: "Namespace", Name: o.GetNamespace()}
+		case kind == "Pod":
+			at.object.Name = "" // those of a Deployment are alike
+		}
+		found[at] = append(found[at], kind+" "+o.GetNamespace()+"/"+o.GetName())
+	}
+	for _, s := range b.of.Services {
+		look("Service", s, func(ctx translate.Context) translate.Intent { return translate.ServiceIntent(s, ctx) })
+	}
+	for _, e := range b.of.ServiceEntries {
+		look("ServiceEntry", e, func(ctx translate.Context) translate.Intent { return translate.EntryIntent(e, ctx) })
+	}
+	for _, e := range b.of.WorkloadEntries {
+		look("WorkloadEntry", e, func(ctx translate.Context) translate.Intent { return translate.EntryWorkloadIntent(e, ctx) })
+	}
+	for _, p := range b.of.Pods {
+		look("Pod", p, func(ctx translate.Context) translate.Intent { return translate.WorkloadIntent(p, ctx) })
+	}
+	for at, objects := range found {
+		d := Difference{Object: at.object, Field: "metadata.labels." + wellknown.UseWaypoint, Then: at.then}
+		if at.object.Kind == "Namespace" || at.object.Kind == "Pod" {
+			d.name(objects)
+		}
+		b.of.out.add("use-waypoint-unusable", d)
+	}
+}
+
+// waypoints finds the Gateways as this mesh does in the place of Istio, for the objects of a namespace.
+func (b binding) waypoints() func(namespace string) translate.Context {
+	mesh := translate.Mesh{DomainSuffix: "cluster.local", Network: b.of.Settings.Network, ServeIstioWaypoints: true}
+	served, found := map[string]*translate.Waypoint{}, map[string]*translate.Waypoint{}
+	for _, g := range b.of.Gateways {
+		class := b.of.class(string(g.Spec.GatewayClassName))
+		if w := translate.Served(mesh, g, class); w != nil {
+			served[w.Ref()] = w
+		}
+		if w, _ := translate.Gateway(mesh, g, class, b.ownService(g)); w != nil {
+			found[w.Ref()] = w
+		}
+	}
+	return func(namespace string) translate.Context {
+		return translate.Context{Namespace: b.of.namespaces[namespace],
+			Servers:   func(ns, name string) *translate.Waypoint { return served[ns+"/"+name] },
+			Waypoints: func(ns, name string) *translate.Waypoint { return found[ns+"/"+name] }}
 	}
 }

@@ -104,6 +104,8 @@ type Settings struct {
 	ProxyEnv map[string]string
 	// DNSCapture says whether pods' DNS questions are led to the node proxy.
 	DNSCapture bool
+	// BindAtOnce says that connections go through a waypoint as soon and as long as it can be found, as in Istio.
+	BindAtOnce bool
 }
 
 // MeshConfig is the text of a MeshConfig and of the networks beside it, and where they stand.
@@ -174,7 +176,7 @@ func Compare(in *Cluster) Report {
 	c.out.Unread = slices.Clone(in.Unread)
 	c.readMesh()
 	for _, compare := range []func(){
-		c.authorizations, c.peers, c.refusals, c.meshSettings, environments{in.Control, in.Proxies, in.Settings, &c.out}.compare, c.entries, c.serviceExports, c.udpPorts, c.gateways, c.membership, c.unserved,
+		c.authorizations, c.peers, c.refusals, c.meshSettings, environments{in.Control, in.Proxies, in.Settings, &c.out}.compare, c.entries, c.serviceExports, c.udpPorts, c.gateways, binding{c}.unusable, c.membership, c.unserved,
 	} {
 		compare()
 	}

@@ -112,6 +112,19 @@ spec: {mtls: {mode: STRICT}}
 ---
 `
 
+// A waypoint of Istio's class without an address in its status, and one with.
+const (
+	addressless = "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint, listeners: [{name: mesh, port: 15008, protocol: HBONE}]}"
+	addressed   = addressless + "\nstatus: {addresses: [{value: 10.0.0.1}]}"
+)
+
+// webBehind is a Service that asks for a waypoint.
+func webBehind(waypoint string) string {
+	return "kind: Service\nmetadata: {name: web, namespace: shop, labels: {istio.io/use-waypoint: " + waypoint + "}}\nspec: {ports: [{port: 80}]}"
+}
+
+func atOnce(c *Cluster) { c.Settings.BindAtOnce = true }
+
 func policy(spec string) string {
 	return "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\nspec: " + spec
 }
@@ -273,8 +286,24 @@ var cases = []struct {
 	{name: "UDP beside TCP", objects: "kind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}"},
 
 	{name: "a waypoint", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\nstatus: {addresses: [{value: 10.0.0.1}]}", want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
-	{name: "a waypoint without an address", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
+	{name: "a waypoint without an address", objects: addressless, want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that has a Service", objects: addressless + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
+		want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that binds at once", change: atOnce, objects: addressless, want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that has a Service and binds at once", change: atOnce, objects: addressless + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
 		want: []string{"gateway-unready Gateway shop/w: routeChanges", "gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that takes nothing", objects: strings.Replace(addressless, "namespace: shop", "namespace: shop, labels: {istio.io/waypoint-for: none}", 1), want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
+	// Behind a waypoint with an address and no ready pod, connections fail in both.
+	{name: "a waypoint that is used", objects: addressed + "\n---\n" + webBehind("w"), want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint that is not there", objects: webBehind("w"), want: []string{"use-waypoint-unusable Service shop/web: accessCloses"}},
+	{name: "a waypoint that is not there and binds at once", change: atOnce, objects: webBehind("w")},
+	{name: "a waypoint of another namespace that does not admit it", objects: strings.Replace(addressed, "namespace: shop", "namespace: bank", 1) + "\n---\n" + webBehind("w, istio.io/use-waypoint-namespace: bank"),
+		want: []string{"gateway-waypoint Gateway bank/w: routeChanges", "use-waypoint-unusable Service shop/web: accessCloses"}},
+	{name: "a namespace's waypoint that is not there", objects: "kind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: w}}\n---\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: 80}]}\n---\n" +
+		"kind: Service\nmetadata: {name: db, namespace: shop}\nspec: {ports: [{port: 80}]}\n---\nkind: Pod\nmetadata: {name: web-1, namespace: shop}", want: []string{"use-waypoint-unusable Namespace shop: accessCloses"}},
+	{name: "a pod's own waypoint that is not there", objects: "kind: Pod\nmetadata: {name: web-1, namespace: shop, labels: {istio.io/use-waypoint: w}}\n---\nkind: Pod\nmetadata: {name: web-2, namespace: shop, labels: {istio.io/use-waypoint: w}}",
+		want: []string{"use-waypoint-unusable Pod shop: accessCloses"}},
+	{name: "a waypoint that takes other traffic", objects: addressed + "\n---\nkind: Pod\nmetadata: {name: web-1, namespace: shop, labels: {istio.io/use-waypoint: w}}", want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
 	{name: "a gateway by its controller", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: ours}\n---\nkind: GatewayClass\nmetadata: {name: ours}\nspec: {controllerName: istio.io/gateway-controller}", want: []string{"gateway-ingress Gateway shop/g: notServed"}},
 	{name: "somebody else's gateway", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: nginx}"},
 	{name: "an entrance for other clusters", objects: "kind: Gateway\nmetadata: {name: g, namespace: shop}\nspec: {gatewayClassName: istio-east-west}", want: []string{"gateway-network Gateway shop/g: notServed"}},
