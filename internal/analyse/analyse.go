@@ -12,6 +12,7 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
@@ -34,6 +35,16 @@ type Input struct {
 
 	AuthorizationPolicies []*securityv1.AuthorizationPolicy
 	PeerAuthentications   []*securityv1.PeerAuthentication
+
+	Requests Requests
+}
+
+// Requests are the objects that say which requests waypoints search for tokens.
+type Requests struct {
+	Authentications []*securityv1.RequestAuthentication
+	Services        []*corev1.Service
+	Gateways        []*gatewayv1.Gateway
+	Classes         []*gatewayv1.GatewayClass
 }
 
 // Severity says how sure it is that the author meant something else.
@@ -84,6 +95,8 @@ const (
 	DeniesNothing        Code = "denies-nothing"         // a DENY policy that matches nobody
 	PolicyDryRun         Code = "dry-run"                // the policy only reports
 
+	UntypedPort Code = "untyped-port" // a port without a protocol, of a service behind a RequestAuthentication
+
 	UnknownMode    Code = "unknown-dataplane-mode" // the label istio.io/dataplane-mode has a value without meaning
 	InjectionLabel Code = "injection-label"        // the namespace asks for sidecars
 )
@@ -131,7 +144,7 @@ type analysis struct {
 }
 
 // kinds are the kinds of the objects that findings are about.
-var kinds = []string{"AuthorizationPolicy", "Namespace", "PeerAuthentication"}
+var kinds = []string{"AuthorizationPolicy", "Namespace", "PeerAuthentication", "RequestAuthentication"}
 
 // Judges reports whether findings can be about objects of this kind, in any case of letters.
 func Judges(kind string) bool {
@@ -150,6 +163,12 @@ func analyse(in *Input) *analysis {
 	}
 	for _, p := range in.PeerAuthentications {
 		a.peerAuthentication(p)
+	}
+	if len(in.Requests.Authentications) > 0 {
+		untyped := untypedServices(in, a.namespaces)
+		for _, p := range in.Requests.Authentications {
+			a.requestAuthentication(p, untyped)
+		}
 	}
 	slices.SortStableFunc(a.out, func(x, y Finding) int {
 		return cmp.Or(x.Object.Key().Compare(y.Object.Key()), cmp.Compare(rank(x), rank(y)), strings.Compare(x.Field, y.Field), strings.Compare(x.Message, y.Message))

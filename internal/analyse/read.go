@@ -5,6 +5,7 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
@@ -35,6 +36,14 @@ func Read(mesh translate.Mesh, entries []model.Entry) *Input {
 			in.AuthorizationPolicies = append(in.AuthorizationPolicies, v)
 		case *securityv1.PeerAuthentication:
 			in.PeerAuthentications = append(in.PeerAuthentications, v)
+		case *securityv1.RequestAuthentication:
+			in.Requests.Authentications = append(in.Requests.Authentications, v)
+		case *corev1.Service:
+			in.Requests.Services = append(in.Requests.Services, v)
+		case *gatewayv1.Gateway:
+			in.Requests.Gateways = append(in.Requests.Gateways, v)
+		case *gatewayv1.GatewayClass:
+			in.Requests.Classes = append(in.Requests.Classes, v)
 		}
 	}
 	return in

@@ -292,3 +292,17 @@ func TestStatusSaysWhenNobodyJudgesPolicies(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// Each RequestAuthentication has a condition that says of tokens what the guide says. What is found in one is told, and its author can do something about it.
+func TestApplyTellsWhatIsFoundOfARequestAuthentication(t *testing.T) {
+	f := newFake(t)
+	o := object("requestauthentication", "jwt", `{"kind":"RequestAuthentication","metadata":{"name":"jwt"}}`)
+	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "UnsupportedValue", Message: "tokens are not verified yet"}}
+	o.Findings = []api.Finding{{Object: o.Key, Code: "untyped-port", Severity: "info", Field: "spec.targetRefs[0]", Message: "port 6379 of Service default/cache has no protocol", Fix: "name it"}}
+	o.Judged = true
+	f.objects, f.results = []api.Object{o}, []api.ObjectResult{{Key: o.Key, Action: api.Created}}
+	const want = "note: default/requestauthentication/jwt: spec.targetRefs[0]: port 6379 of Service default/cache has no protocol\n  fix: name it\n"
+	if r := f.run("kind: X", "apply", "-f", "-"); r.code != ExitOK || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "not verified") {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -20,6 +20,12 @@ const effectPatience = time.Second
 // partial are the kinds of which a part may have no effect.
 var partial = []string{"AuthorizationPolicy", "PeerAuthentication", "Service", "ServiceEntry", "WorkloadEntry", "Gateway"}
 
+// analysed are the kinds of which it is told after they were applied what the analysis finds.
+var analysed = append(slices.Clone(partial), "Namespace", requestAuthentication)
+
+// requestAuthentication is a kind of which the findings alone are told: its conditions say of each object that tokens are not verified.
+const requestAuthentication = "RequestAuthentication"
+
 // judgedBeside are the kinds without which the others cannot be judged: a policy chooses the pods of a Deployment, and names accounts.
 var judgedBeside = []string{"Namespace", "Deployment", "ServiceAccount"}
 
@@ -27,10 +33,10 @@ var judgedBeside = []string{"Namespace", "Deployment", "ServiceAccount"}
 func (cmds effects) warnPartial(ctx context.Context, result api.ApplyResult) {
 	waiting, told := map[api.Key]bool{}, map[string]bool{}
 	for _, r := range result.Results {
-		if slices.Contains(partial, r.Key.Kind) || slices.Contains(judgedBeside, r.Key.Kind) {
+		if slices.Contains(analysed, r.Key.Kind) || slices.Contains(judgedBeside, r.Key.Kind) {
 			waiting[r.Key] = true
 		}
-		if slices.Contains(partial, r.Key.Kind) || r.Key.Kind == "Namespace" {
+		if slices.Contains(analysed, r.Key.Kind) {
 			told[r.Key.Kind] = true
 		}
 	}
@@ -70,6 +76,9 @@ func (cmds effects) warnPartial(ctx context.Context, result api.ApplyResult) {
 	}
 	for _, r := range result.Results {
 		if object, there := objects[r.Key]; there && waiting[r.Key] && !unjudged[r.Key] {
+			if r.Key.Kind == requestAuthentication {
+				object.Conditions = nil
+			}
 			cmds.tellJudgement(object, r.Warnings)
 		}
 	}

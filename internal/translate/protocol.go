@@ -2,8 +2,10 @@ package translate
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
+	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -41,6 +43,30 @@ func appProtocol(p corev1.ServicePort) workload.AppProtocol {
 		return workload.AppProtocol_TCP
 	}
 	return protocolNamed(name)
+}
+
+// UntypedPorts are the TCP ports of a Service whose protocol a proxy has to find out by looking.
+func UntypedPorts(svc *corev1.Service) (ports []string) {
+	for _, p := range svc.Spec.Ports {
+		name := p.Name
+		if p.AppProtocol != nil {
+			name = *p.AppProtocol
+		}
+		if (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) && appProtocol(p) == workload.AppProtocol_UNKNOWN && !strings.HasPrefix(strings.ToLower(name), grpcWeb) {
+			ports = append(ports, strconv.Itoa(int(p.Port)))
+		}
+	}
+	return ports
+}
+
+// UntypedEntryPorts are those of a ServiceEntry.
+func UntypedEntryPorts(se *networkingv1.ServiceEntry) (ports []string) {
+	for _, p := range se.Spec.Ports {
+		if protocolNamed(p.Protocol) == workload.AppProtocol_UNKNOWN && !strings.EqualFold(p.Protocol, grpcWeb) && !strings.EqualFold(p.Protocol, "UDP") {
+			ports = append(ports, strconv.Itoa(int(p.Number)))
+		}
+	}
+	return ports
 }
 
 // isProtocol says whether Istio knows a name in lower case as that of a protocol, also of one that the wire has no value for.

@@ -46,5 +46,21 @@ names() { way_log | found "default/$1"; }
 check "the log names the policy" eventually 15 names hush
 check "policies go" lateen delete authorizationpolicy readers hush
 check "and everything passes again" eventually 15 answers 200 -X DELETE http://echo:8080/ratings
+check "a service with a port without a protocol" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: cache, labels: {istio.io/use-waypoint: way}}
+spec: {selector: {app: echo}, ports: [{port: 6379}]}
+Y
+tokens() { lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens}
+spec: {targetRefs: [{group: "", kind: Service, name: cache}], jwtRules: [{issuer: "https://issuer.example"}]}
+Y
+}
+check "who asks for tokens there hears of it" found 'port 6379 of Service default/cache has no protocol' <(tokens 2>&1)
+check "and of the cure" found 'appProtocol' <(lateen describe requestauthentication tokens)
+check "it goes" lateen delete requestauthentication tokens
 equal "the pod's own address is not behind it" 200 "$(call "http://$echo_ip:8080/")"
 finish
