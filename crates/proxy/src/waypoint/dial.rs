@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hop::{Hop, InnerHop};
 use super::state::Waypoint;
-use super::upstream::{UpstreamError, Wire};
+use super::upstream::{FarEnd, UpstreamError, Wire};
+use crate::describe;
 use crate::inner_tunnel::{InnerError, InnerTunnel};
 use crate::tunnels::{End, Guarded};
 
@@ -110,7 +111,15 @@ async fn through(
     };
     let slow = || UpstreamError::InnerSlow(Arc::clone(&inner.to));
     match timeout(2 * limit, tunnel.open(outer, &request)).await {
-        Ok(Ok(inside)) => Ok(Wire::Tunnel(inside.stream)),
+        Ok(Ok(inside)) => {
+            let party = describe::claimed(inside.baggage.as_ref(), Some(inside.identity));
+            let party = waypoint.metrics.claims().admit(party);
+            let number = waypoint.numbers.party(&party);
+            Ok(Wire::Inner(
+                inside.stream,
+                Rc::new(FarEnd { party, number }),
+            ))
+        }
         Ok(Err(InnerError::Tls(error))) => Err(UpstreamError::Inner(Arc::new(error))),
         Ok(Err(InnerError::Tunnel(error))) => Err(UpstreamError::Tunnel(Rc::new(error))),
         Ok(Err(InnerError::Connect(error))) => Err(UpstreamError::Refused(Rc::new(error))),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use lateen_config::Workload;
 use lateen_http::{Canonical, Fields, Known, RequestHead, ResponseHead, Trailers};
 use lateen_telemetry::{
-    Finished, GrpcStatus, Key, Labels, Line, Protocol, Reporter, RequestFlags, ResponseFlags,
-    Security,
+    Finished, GrpcStatus, Key, Labels, Line, Party, Protocol, Reporter, RequestFlags,
+    ResponseFlags, Security,
 };
 use lateen_types::NamespacedName;
 
@@ -22,7 +22,7 @@ use super::endpoint::Endpoint;
 use super::grpc::{self, MessageCounter};
 use super::head;
 use super::session::Session;
-use super::upstream::{Ends, Upstream};
+use super::upstream::{Ends, FarEnd, Upstream};
 use crate::describe;
 
 /// One request. Dropped, it is counted and logged; without an answer by then, the client has left.
@@ -82,8 +82,35 @@ struct Served {
     address: Cell<SocketAddr>,
     /// Our own end of a connection in plain text.
     local: Cell<Option<SocketAddr>>,
+    /// The endpoint that the gateway of another network chose.
+    far_end: OnceCell<Rc<FarEnd>>,
     /// When the attempt began.
     begun: Duration,
+}
+
+impl Served {
+    /// The endpoint, for counters.
+    fn party(&self) -> Party {
+        match (self.far_end.get(), &self.workload) {
+            (Some(far_end), _) => far_end.party.clone(),
+            (None, Some(workload)) => describe::party(workload, Some(workload.identity.clone())),
+            (None, None) => Party::default(),
+        }
+    }
+
+    /// The number by which counters of the endpoint are found.
+    fn number(&self) -> u32 {
+        let far_end = self.far_end.get();
+        far_end.map_or_else(|| self.upstream.number(), |far_end| far_end.number)
+    }
+
+    /// The endpoint's name, for the log.
+    fn name(&self) -> Option<&str> {
+        match (self.far_end.get(), &self.workload) {
+            (Some(far_end), _) => far_end.party.workload.as_deref(),
+            (None, workload) => workload.as_ref().map(|workload| &*workload.name),
+        }
+    }
 }
 
 /// Messages of a call in both directions.
@@ -149,6 +176,7 @@ impl Record {
             workload: endpoint.workload.clone(),
             address: Cell::new(endpoint.hop.application()),
             local: Cell::new(None),
+            far_end: OnceCell::new(),
             begun: self.start.elapsed(),
         }));
         self.sent.set(None);
@@ -157,9 +185,17 @@ impl Record {
 
     /// Notes the connection of the last attempt.
     pub(super) fn connected(&self, ends: Option<Ends>) {
-        if let (Some(served), Some(ends)) = (&*self.served.borrow(), ends) {
-            served.local.set(Some(ends.local));
-            served.address.set(lateen_accept::canonical(ends.remote));
+        let served = self.served.borrow();
+        match (served.as_ref(), ends) {
+            (Some(served), Some(Ends::Addresses { local, remote })) => {
+                served.local.set(Some(local));
+                served.address.set(lateen_accept::canonical(remote));
+            }
+            (Some(served), Some(Ends::Chosen(far_end))) => {
+                // An attempt has one connection.
+                let _ = served.far_end.set(far_end);
+            }
+            _ => {}
         }
     }
 
@@ -308,7 +344,6 @@ impl Record {
 
     /// The labels of the series that the request is counted in.
     fn labels(&self, served: Option<&Served>) -> Labels {
-        let workload = served.and_then(|served| served.workload.as_ref());
         let session = &self.session;
         Labels {
             reporter: Reporter::Waypoint,
@@ -318,9 +353,7 @@ impl Record {
                 .target
                 .service()
                 .map(|service| describe::service(service)),
-            destination: workload
-                .map(|workload| describe::party(workload, Some(workload.identity.clone())))
-                .unwrap_or_default(),
+            destination: served.map(Served::party).unwrap_or_default(),
             flags: ResponseFlags::None,
             security: Security::MutualTls,
         }
@@ -331,7 +364,7 @@ impl Record {
         let served = served.as_ref();
         let key = Key {
             route: self.session.service_number,
-            destination: served.map_or(0, |served| served.upstream.number()),
+            destination: served.map_or(0, Served::number),
             source: self.session.source_number,
         };
         let mut cells = self.session.waypoint.cells.borrow_mut();
@@ -385,12 +418,7 @@ impl Record {
             "dst.service",
             service.map(|service| &*service.hostname),
         );
-        let workload = served.and_then(|served| served.workload.as_ref());
-        text(
-            &mut line,
-            "dst.workload",
-            workload.map(|workload| &*workload.name),
-        );
+        text(&mut line, "dst.workload", served.and_then(Served::name));
         line.address("dst.asked", session.destination.address);
         line.text("direction", "inbound");
         self.log_head(&mut line);

@@ -110,7 +110,11 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
         let limit = view.mesh.connect_timeout;
         match open(waypoint, &endpoint.hop, origin(session), limit).await {
             Ok(wire) => {
-                let opening = opening(session, Some(&endpoint), start);
+                let mut opening = opening(session, Some(&endpoint), start);
+                if let Some(far_end) = wire.far_end() {
+                    opening.destination_name = far_end.party.workload.clone();
+                    opening.labels.destination = far_end.party.clone();
+                }
                 return Ok(Server {
                     session: Rc::clone(session),
                     wire,
@@ -254,7 +258,9 @@ impl Server {
         } = self;
         let counted = Counted { connection, seat };
         let (connection, ended) = match wire {
-            Wire::Tunnel(server) => run(&session, &tracked, (stream, server), counted).await,
+            Wire::Tunnel(server) | Wire::Inner(server, _) => {
+                run(&session, &tracked, (stream, server), counted).await
+            }
             Wire::Plain(server) => {
                 let server = Socket::from(server);
                 run(&session, &tracked, (stream, server), counted).await

@@ -9,4 +9,4 @@ mod wire;
 pub(super) use error::UpstreamError;
 pub(super) use lease::Lease;
 pub(super) use pool::{Upstream, Upstreams};
-pub(super) use wire::{Ends, Wire};
+pub(super) use wire::{Ends, FarEnd, Wire};

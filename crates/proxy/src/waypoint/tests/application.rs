@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lateen_exchange::{Config, Protocol, server};
-use lateen_hbone::{Connection, Settings, Status};
+use lateen_hbone::{Baggage, Connection, Settings, Status};
 use lateen_http::{FieldName, FieldValue, FramedRequest, Length};
 use lateen_testkit::{Ca, identity};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -171,6 +171,12 @@ where
 {
     let credentials = ca.credentials(&identity(gateway));
     let inner = ca.credentials(&identity(behind));
+    let said = Baggage {
+        namespace: Some("default".into()),
+        workload: Some(behind.into()),
+        ..Baggage::default()
+    };
+    let said: Rc<str> = said.to_string().into();
     let listener = bound(address).await;
     let mut application = Application::default();
     let (requests, asked) = (
@@ -184,14 +190,16 @@ where
             let mut outer = Connection::accept(stream, Settings::server())
                 .await
                 .unwrap();
-            let (requests, asked) = (Rc::clone(&requests), Rc::clone(&asked));
+            let (requests, asked, said) =
+                (Rc::clone(&requests), Rc::clone(&asked), Rc::clone(&said));
             let (inner, handler) = (Arc::clone(&inner), handler.clone());
             spawn_local(async move {
                 while let Ok(Some(incoming)) = outer.next().await {
                     let authority = incoming.authority.to_string();
                     asked.borrow_mut().push((who.clone(), authority));
                     let stream = incoming.accept(None).unwrap();
-                    let (requests, asked) = (Rc::clone(&requests), Rc::clone(&asked));
+                    let (requests, asked, said) =
+                        (Rc::clone(&requests), Rc::clone(&asked), Rc::clone(&said));
                     let (inner, handler) = (Arc::clone(&inner), handler.clone());
                     spawn_local(async move {
                         // A client may not want whom it meets.
@@ -207,7 +215,7 @@ where
                             let network = incoming.network.clone().unwrap_or_default();
                             let authority = format!("{} from {network:?}", incoming.authority);
                             asked.borrow_mut().push((who.clone(), authority));
-                            let stream = incoming.accept(None).unwrap();
+                            let stream = incoming.accept(Some(&*said)).unwrap();
                             spawn_local(serve(
                                 stream,
                                 Protocol::Http1,

@@ -2,7 +2,7 @@
 
 use lateen_exchange::Protocol;
 use lateen_proto::workload::gateway_address::Destination;
-use lateen_proto::workload::{GatewayAddress, NetworkAddress};
+use lateen_proto::workload::{AppProtocol, GatewayAddress, NetworkAddress};
 use lateen_testkit::wds;
 
 use super::application::{Application, behind_gateway, tell};
@@ -11,10 +11,11 @@ use super::{connection, get};
 use crate::testing::until;
 
 /// A world in which the service `far.test` has its one endpoint on the network `far`.
-async fn far() -> World {
+async fn far(protocol: AppProtocol) -> World {
     let mut world = World::unconfigured();
     world.put_entry("far.test", 98, |service| {
         service.subject_alt_names = vec!["spiffe://cluster.local/ns/default/sa/behind".to_owned()];
+        service.ports[0].app_protocol = protocol.into();
     });
     let at = world.ip(7, 1);
     world.put_workload(wds::workload("far-gate", "n3", at));
@@ -35,7 +36,7 @@ async fn far() -> World {
 #[test]
 fn an_endpoint_on_another_network_is_reached_by_a_tunnel_in_a_tunnel() {
     local(async {
-        let world = far().await;
+        let world = far(AppProtocol::Unknown).await;
         let gateway = (world.ip(7, 1), 15008).into();
         let accounts = ("far-gate", "behind");
         let application = behind_gateway(&world.ca, accounts, gateway, tell).await;
@@ -54,13 +55,48 @@ fn an_endpoint_on_another_network_is_reached_by_a_tunnel_in_a_tunnel() {
                 (gate, "far.test:8080 from \"\"".to_owned()),
             ]
         );
+        // The endpoint is the one that says so, and not the one that the entry names.
+        let labels = [
+            "destination_workload=\"behind\"",
+            "destination_workload_namespace=\"default\"",
+            "destination_principal=\"spiffe://cluster.local/ns/default/sa/behind\"",
+        ];
+        until("both requests are counted for the endpoint", || {
+            world.metric("istio_requests_total", &labels) == Some(2.0)
+        })
+        .await;
+        world
+            .logged(&["request complete", "dst.workload=\"behind\""])
+            .await;
+    });
+}
+
+/// What the endpoint says of itself names it, as it names the endpoint of a request.
+#[test]
+fn a_connection_through_a_gateway_is_counted_for_the_endpoint_that_the_gateway_chose() {
+    local(async {
+        let world = far(AppProtocol::Tcp).await;
+        let gateway = (world.ip(7, 1), 15008).into();
+        let accounts = ("far-gate", "behind");
+        let _application = behind_gateway(&world.ca, accounts, gateway, tell).await;
+        let vip = std::net::SocketAddr::from((world.ip(98, 1), 8080));
+        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/far").await.0, 200);
+        let labels = [
+            "destination_workload=\"behind\"",
+            "destination_principal=\"spiffe://cluster.local/ns/default/sa/behind\"",
+        ];
+        assert_eq!(
+            world.metric("istio_tcp_connections_opened_total", &labels),
+            Some(1.0)
+        );
     });
 }
 
 #[test]
 fn an_endpoint_on_another_network_must_prove_that_it_serves() {
     local(async {
-        let world = far().await;
+        let world = far(AppProtocol::Unknown).await;
         let gateway = (world.ip(7, 1), 15008).into();
         let accounts = ("far-gate", "far-gate");
         let application = behind_gateway(&world.ca, accounts, gateway, tell).await;

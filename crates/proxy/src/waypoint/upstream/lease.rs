@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     handle: Handle,
     /// HTTP/1 alone, with the place that the connection returns to.
     own: Option<(Option<Driver>, Rc<IdleConnections>)>,
-    /// The addresses of a connection in plain text.
+    /// What is known of the endpoint by the connection.
     ends: Option<Ends>,
     is_reused: bool,
 }
@@ -53,9 +53,9 @@ impl Lease {
         &self.handle
     }
 
-    /// The addresses of a connection in plain text.
+    /// What is known of the endpoint by the connection.
     pub(crate) fn ends(&self) -> Option<Ends> {
-        self.ends
+        self.ends.clone()
     }
 
     /// True if the connection served requests before.

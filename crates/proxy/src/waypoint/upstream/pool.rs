@@ -62,7 +62,7 @@ pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
 /// The connection of HTTP/2 that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
-/// A connection of HTTP/2, and its addresses if it is in plain text.
+/// A connection of HTTP/2, and what is known of the endpoint by it.
 type Opened = (Handle, Option<Ends>);
 
 /// One endpoint in one protocol, with its connections.

@@ -3,8 +3,10 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use lateen_telemetry::Party;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -16,6 +18,8 @@ use crate::waypoint::memory::Memory;
 pub enum Wire {
     /// Through a tunnel.
     Tunnel(lateen_hbone::Stream),
+    /// Through a tunnel inside a tunnel, to an endpoint that the gateway of another network chose.
+    Inner(lateen_hbone::Stream, Rc<FarEnd>),
     /// In plain text, to an endpoint that speaks no tunnel.
     Plain(TcpStream),
     /// In memory.
@@ -23,26 +27,49 @@ pub enum Wire {
     Memory(Memory),
 }
 
-/// The addresses of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// Our own.
-    pub local: SocketAddr,
-    /// The endpoint's.
-    pub remote: SocketAddr,
+/// The endpoint behind the gateway of another network.
+#[derive(Debug)]
+pub struct FarEnd {
+    /// What it says about itself. The identity is the one that it proved.
+    pub party: Party,
+    /// The number by which counters of the party are found.
+    pub number: u32,
+}
+
+/// What is known of the endpoint by a connection to it.
+#[derive(Clone, Debug)]
+pub enum Ends {
+    /// The addresses of a connection in plain text.
+    Addresses {
+        /// Our own.
+        local: SocketAddr,
+        /// The endpoint's.
+        remote: SocketAddr,
+    },
+    /// The endpoint that a gateway chose for the connection.
+    Chosen(Rc<FarEnd>),
 }
 
 impl Wire {
-    /// The addresses of a connection in plain text. A stream of a tunnel has none of its own.
+    /// What is known of the endpoint by the connection. A stream of a tunnel tells nothing new.
     pub(super) fn ends(&self) -> Option<Ends> {
         match self {
             Self::Tunnel(_) => None,
-            Self::Plain(stream) => Some(Ends {
+            Self::Inner(_, far_end) => Some(Ends::Chosen(Rc::clone(far_end))),
+            Self::Plain(stream) => Some(Ends::Addresses {
                 local: stream.local_addr().ok()?,
                 remote: stream.peer_addr().ok()?,
             }),
             #[cfg(feature = "measured")]
             Self::Memory(_) => None,
+        }
+    }
+
+    /// The endpoint that a gateway chose.
+    pub(in crate::waypoint) fn far_end(&self) -> Option<&Rc<FarEnd>> {
+        match self {
+            Self::Inner(_, far_end) => Some(far_end),
+            _ => None,
         }
     }
 }
@@ -54,7 +81,7 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tunnel(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => Pin::new(stream).poll_read(cx, buffer),
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => Pin::new(memory).poll_read(cx, buffer),
@@ -69,7 +96,7 @@ impl AsyncWrite for Wire {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tunnel(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => Pin::new(stream).poll_write(cx, bytes),
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => Pin::new(memory).poll_write(cx, bytes),
@@ -82,7 +109,9 @@ impl AsyncWrite for Wire {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => {
+                Pin::new(stream).poll_write_vectored(cx, pieces)
+            }
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => Pin::new(memory).poll_write_vectored(cx, pieces),
@@ -91,7 +120,7 @@ impl AsyncWrite for Wire {
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Self::Tunnel(stream) => stream.is_write_vectored(),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => stream.is_write_vectored(),
             Self::Plain(stream) => stream.is_write_vectored(),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => memory.is_write_vectored(),
@@ -100,7 +129,7 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => Pin::new(stream).poll_flush(cx),
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
@@ -109,7 +138,7 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tunnel(stream) | Self::Inner(stream, _) => Pin::new(stream).poll_shutdown(cx),
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             #[cfg(feature = "measured")]
             Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
