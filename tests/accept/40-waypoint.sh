@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A waypoint from `apply` to `delete`: its pods, what is bound to it, protocols through it, who reaches pods past it, and what its author hears of mistakes.
+# needs: openssl
 # bites: let `refusal` in internal/compile/admission.go return nothing: the service with a policy for its clients is bound, and refuses everybody.
 source "$(dirname "$0")/lib.sh"
 
@@ -127,11 +128,17 @@ check "has a route" in_node n1 ip route add $far_ip via 10.243.0.12
 nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n2" -- "$ROOT/bin/lateen-load" serve --listen $far_ip:8080 >"$WORK/far.log" 2>&1 &
 FAR=$!
 trap 'kill "$FAR" 2>/dev/null; cleanup' EXIT
+# The server outside of the mesh speaks TLS as well. Its certificate names it, so that its clients see to whom they come.
+tls_host=ext.outside.svc.cluster.local
+check "a certificate" openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=ext -addext "subjectAltName=DNS:$tls_host" -keyout "$WORK/key.pem" -out "$WORK/cert.pem"
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(pod_uid ext- outside)" -- "$ROOT/bin/lateen-load" serve --listen 0.0.0.0:8443 --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem" >"$WORK/tls.log" 2>&1 &
+SEALED=$!
+trap 'kill "$FAR" "$SEALED" 2>/dev/null; cleanup' EXIT
 entry() { lateen apply -f - <<Y
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: $1, labels: {istio.io/use-waypoint: way}}
-spec: {hosts: ["$2"], ports: [{number: 8080, name: http, protocol: HTTP}], $3}
+spec: {hosts: ["$2"], ports: [{number: 8080, name: http, protocol: HTTP}, {number: 8443, name: tls, protocol: TLS}], $3}
 Y
 }
 check "an entry for all hosts of a domain" entry wild '*.outside.svc.cluster.local' 'resolution: DYNAMIC_DNS'
@@ -147,6 +154,13 @@ equal "one that nobody knows is not reached" 503 "$(wild nobody.outside.svc.clus
 equal "one of another domain is not found" 404 "$(wild echo.default.svc.cluster.local)"
 said() { lateen logs deployment/way | found "$1"; }
 check "the log says why" eventually 5 said 'does not cover the host echo.default.svc.cluster.local'
+# Connections of TLS go by the server name, and end at the server: the client verifies its certificate.
+sealed() { in_netns "$CLIENT" curl -s -o /dev/null -w '%{http_code}' --max-time 5 --cacert "$WORK/cert.pem" --connect-to "::$wild_ip:8443" "https://$1:8443/"; }
+sealed_answers() { [ "$(sealed "$2")" = "$1" ]; }
+check "TLS of a host of the domain ends at the host" eventually 10 sealed_answers 200 $tls_host
+check "by way of the waypoint" eventually 5 said "connection complete.*$wild_ip:8443"
+check_not "TLS of a host of another domain is refused" sealed other.example
+check "and the log says why" eventually 5 said 'does not cover the host other.example'
 check "the host with addresses one at a time answers" eventually 10 answers 200 http://rr.example:8080/
 check "a dialled address of the range answers" eventually 10 answers 200 "http://$far_ip:8080/"
 check "by way of the waypoint" eventually 5 said "none.example.*dst.asked=\"\?$far_ip:8080"
@@ -161,7 +175,7 @@ check "to all" eventually 15 refused_in_plain
 equal "a service answers through the waypoint" 200 "$(call http://echo:8080/)"
 equal "so does an entry with the address of a pod" 200 "$(call http://pod.example:8080/)"
 check "the rule goes" lateen delete peerauthentication strict
-kill "$FAR"
+kill "$FAR" "$SEALED"
 trap cleanup EXIT
 for e in wild rr none pod; do check "entry $e goes" lateen delete serviceentry $e; done
 
