@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use ipnet::IpNet;
-use lateen_http::FieldName;
 
 use super::facts::RequestFacts;
 use super::path::PathPattern;
@@ -58,16 +57,35 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         self.facts.path()
     }
 
-    /// The value of a header; several fields of a name are one value with commas between, as Envoy joins them. `None` if the
-    /// request has no such field.
+    /// The values of a header: of each field of the name, since an application may read any of them.
     #[inline]
-    pub(super) fn header<'b>(&'b self, name: &'b HeaderName) -> Option<Cow<'b, [u8]>> {
+    pub(super) fn each_value(&self, name: &HeaderName, mut take: impl FnMut(&[u8])) {
         match name {
-            HeaderName::Authority => Some(self.host().into()),
-            HeaderName::Method => Some(self.facts.method().into()),
-            HeaderName::Target => Some(self.facts.target().into()),
-            HeaderName::Scheme => Some(self.facts.scheme().into()),
-            HeaderName::Field(name) => joined(self.facts, name),
+            HeaderName::Authority => take(self.host()),
+            HeaderName::Method => take(self.facts.method()),
+            HeaderName::Target => take(self.facts.target()),
+            HeaderName::Scheme => take(self.facts.scheme()),
+            HeaderName::Field(name) => self.facts.fields(name).for_each(take),
+        }
+    }
+
+    /// True if the fields of a name pass the values for a policy of this action. Which of several fields an application reads is
+    /// unknown (CVE-2026-26308): an ALLOW rule needs all of them to pass, and one field is enough for other rules.
+    fn fields_pass(
+        &self,
+        name: &HeaderName,
+        values: &Values<StringMatch>,
+        action: RequestAction,
+    ) -> bool {
+        let (mut some, mut all, mut is_there) = (false, true, false);
+        self.each_value(name, |value| {
+            let passes = values.admit(|pattern| present_or(pattern, value));
+            (some, all, is_there) = (some | passes, all & passes, true);
+        });
+        match (is_there, action) {
+            (false, _) => values.admit(|_| false),
+            (true, RequestAction::Allow) => all,
+            (true, RequestAction::Deny | RequestAction::Audit | RequestAction::Custom) => some,
         }
     }
 
@@ -88,11 +106,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
                 !(path.is_empty() && action == RequestAction::Allow)
                     && values.admit(|pattern| pattern.matches(path))
             }
-            Check::Header(name, values) => {
-                let value = self.header(name);
-                let value = value.as_deref();
-                values.admit(|pattern| value.is_some_and(|value| present_or(pattern, value)))
-            }
+            Check::Header(name, values) => self.fields_pass(name, values, action),
             Check::RemoteIp(values) => {
                 let ip = self.facts.remote_ip().to_canonical();
                 values.admit(|block| block.contains(&ip))
@@ -115,21 +129,6 @@ impl<'a, F: RequestFacts> Request<'a, F> {
 #[inline]
 fn present_or(pattern: &StringMatch, value: &[u8]) -> bool {
     matches!(pattern, StringMatch::Presence) || pattern.matches_bytes(value)
-}
-
-#[inline]
-fn joined<'a>(facts: &'a impl RequestFacts, name: &'a FieldName) -> Option<Cow<'a, [u8]>> {
-    let mut values = facts.fields(name);
-    let first = values.next()?;
-    let Some(second) = values.next() else {
-        return Some(first.into());
-    };
-    let mut all = first.to_vec();
-    for value in std::iter::once(second).chain(values) {
-        all.push(b',');
-        all.extend_from_slice(value);
-    }
-    Some(all.into())
 }
 
 fn lower(text: &[u8]) -> Cow<'_, [u8]> {

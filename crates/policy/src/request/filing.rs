@@ -107,9 +107,7 @@ impl Files {
             self.methods.find(request.method(), &mut take);
         }
         for (name, index) in &self.headers {
-            if let Some(value) = request.header(name) {
-                index.find(&value, &mut take);
-            }
+            request.each_value(name, |value| index.find(value, &mut take));
         }
     }
 }

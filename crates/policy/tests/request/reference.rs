@@ -183,8 +183,18 @@ mod naive {
                     let fields = self.request.fields.iter();
                     let of_name = fields.filter(|(known, _)| known == name.as_str());
                     let found: Vec<_> = of_name.map(|(_, value)| string(value)).collect();
-                    let value = (!found.is_empty()).then(|| found.join(","));
-                    tally.of(values, |p| value.as_ref().is_some_and(|v| there(p, v)));
+                    // An ALLOW rule is about all fields of the name, another rule about any.
+                    let passes = |value: Option<&String>| {
+                        let mut alone = Tally::default();
+                        alone.of(values, |p| value.is_some_and(|v| there(p, v)));
+                        alone.failed == 0
+                    };
+                    let held = match (found.is_empty(), action) {
+                        (true, _) => passes(None),
+                        (false, RequestAction::Allow) => found.iter().all(|v| passes(Some(v))),
+                        (false, _) => found.iter().any(|v| passes(Some(v))),
+                    };
+                    tally.failed += usize::from(!held);
                 }
                 ConditionMatch::SourceIp(v) => tally.of(v, |net| within(net, self.source)),
                 ConditionMatch::RemoteIp(v) => tally.of(v, |net| within(net, self.request.remote)),
