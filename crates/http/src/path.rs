@@ -42,11 +42,16 @@ impl Path {
     fn rewritten(target: &[u8], length: usize, rules: PathRules) -> Result<Path, Cause> {
         let (path, query) = target.split_at(length);
         let mut text = normalise::canonical(path, rules)?;
-        let length = text.len() as u16;
+        let length = text.len();
         text.extend_from_slice(query);
+        // Escapes that were added may make a path longer than its head was.
+        let limit = crate::fields::MAX_BYTES;
+        if text.len() > limit {
+            return Err(Cause::TargetTooLong { limit });
+        }
         Ok(Path {
             text: text.into(),
-            length,
+            length: length as u16,
         })
     }
 

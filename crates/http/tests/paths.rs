@@ -22,6 +22,18 @@ fn canonical(path: &str, rules: PathRules) -> Result<String, Cause> {
 }
 
 #[test]
+fn a_path_that_escapes_make_too_long_is_refused() {
+    let long = |count: usize| format!("/{}", "{".repeat(count));
+    let rules = rules(PathLevel::Base);
+    let shortened = |path: &str| canonical(path, rules).map(|path| path.len());
+    assert_eq!(shortened(&long(21_844)), Ok(65_533));
+    let limit = 65_535;
+    for path in [long(21_845), long(65_000)] {
+        assert_eq!(shortened(&path), Err(Cause::TargetTooLong { limit }));
+    }
+}
+
+#[test]
 fn paths_have_one_form_at_each_level() {
     use Cause::*;
     let same = |text: &str| {
@@ -48,6 +60,16 @@ fn paths_have_one_form_at_each_level() {
         ("/a?//../", same("/a?//../")),
         ("/a;x=1/b", same("/a;x=1/b")),
         ("/a%20b", same("/a%20b")),
+        ("/a[b]*='", same("/a[b]*='")),
+        (
+            "/a\"<>^`{|}/b?{",
+            all(
+                Ok("/a\"<>^`{|}/b?{"),
+                Ok("/a%22%3C%3E%5E%60%7B%7C%7D/b?{"),
+                Ok("/a%22%3C%3E%5E%60%7B%7C%7D/b?{"),
+                Ok("/a%22%3C%3E%5E%60%7B%7C%7D/b?{"),
+            ),
+        ),
         (
             "/a%25%32%65",
             all(

@@ -26,12 +26,19 @@ static CLASS: [u8; 256] = {
             b'/' => SLASH,
             b'?' => QUERY,
             b'%' | b'\\' | b';' | b'#' | 0x7f.. | ..=b' ' => SPECIAL,
+            byte if is_foreign(byte) => SPECIAL,
             _ => PLAIN,
         };
         byte += 1;
     }
     table
 };
+
+/// True of visible bytes that no path has, and that clients send nevertheless (RFC 3986 §3.3). Brackets are none of them: Envoy and
+/// browsers leave them as they are.
+const fn is_foreign(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
+}
 
 /// Finds the end of the path, and whether anything in it needs a closer look.
 #[inline]
@@ -83,6 +90,13 @@ pub(super) fn canonical(path: &[u8], rules: PathRules) -> Result<Vec<u8>, Cause>
             }
             b'#' => return Err(Cause::Fragment),
             0x7f.. | ..=b' ' => return Err(Cause::PathCharacter),
+            foreign if is_foreign(foreign) => {
+                // An application takes `"` and `%22` for one name, so a policy for either must see one form.
+                const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+                let (high, low) = (usize::from(foreign >> 4), usize::from(foreign & 15));
+                writer.out.extend([b'%', DIGITS[high], DIGITS[low]]);
+                behind
+            }
             plain => {
                 writer.out.push(plain);
                 behind

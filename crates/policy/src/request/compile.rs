@@ -317,12 +317,12 @@ fn mapped(
     }
 }
 
-/// The patterns of paths, and those whose escapes have lower-case digits once more with capital ones: canonical paths have these
-/// (RFC 3986 §6.2.2.1), and paths that are not normalised may have either.
+/// The patterns of paths, and those with other escapes than canonical paths have (RFC 3986 §6.2.2.1) once more with these: paths that
+/// are not normalised may have either.
 fn escaped(values: &Values<PathPattern>) -> Values<PathPattern> {
     let both = |list: &[PathPattern]| {
         let mut all = list.to_vec();
-        all.extend(list.iter().filter_map(PathPattern::with_capital_escapes));
+        all.extend(list.iter().filter_map(PathPattern::canonical));
         all
     };
     Values {

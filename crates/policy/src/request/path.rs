@@ -32,47 +32,52 @@ impl PathPattern {
         }
     }
 
-    /// The pattern with capital digits in its escapes. None if it has these already.
-    pub(super) fn with_capital_escapes(&self) -> Option<Self> {
-        let capital = |text: &Strng| capital_escapes(text).map(Strng::from);
+    /// The pattern with the escapes that canonical paths have. None if it has these already.
+    pub(super) fn canonical(&self) -> Option<Self> {
+        let text = |text: &Strng| canonical_escapes(text, false).map(Strng::from);
         Some(match self {
-            PathPattern::Text(StringMatch::Exact(text)) => {
-                PathPattern::Text(StringMatch::Exact(capital(text)?))
+            PathPattern::Text(StringMatch::Exact(whole)) => {
+                PathPattern::Text(StringMatch::Exact(text(whole)?))
             }
-            PathPattern::Text(StringMatch::Prefix(text)) => {
-                PathPattern::Text(StringMatch::Prefix(capital(text)?))
+            PathPattern::Text(StringMatch::Prefix(prefix)) => {
+                PathPattern::Text(StringMatch::Prefix(text(prefix)?))
             }
-            PathPattern::Text(StringMatch::Suffix(text)) => {
-                PathPattern::Text(StringMatch::Suffix(capital(text)?))
+            PathPattern::Text(StringMatch::Suffix(suffix)) => {
+                PathPattern::Text(StringMatch::Suffix(text(suffix)?))
             }
             PathPattern::Text(StringMatch::Presence) => return None,
             PathPattern::Template(template) => {
-                let text = capital_escapes(&template.text)?;
+                let text = canonical_escapes(&template.text, true)?;
                 PathPattern::Template(PathTemplate::new(&text).ok()?)
             }
         })
     }
 }
 
-/// The text with capital digits behind each `%`. None if it has no others.
-fn capital_escapes(text: &str) -> Option<String> {
+/// The text with capital digits behind each `%`, and with escapes for characters that no path has (RFC 3986 §3.3). The braces
+/// of a template are its operators. None if the text has no other form.
+fn canonical_escapes(text: &str, is_template: bool) -> Option<String> {
     let mut escape = 0;
-    let capital: String = text
-        .chars()
-        .map(|char| {
-            if char == '%' {
+    let mut canonical = String::with_capacity(text.len());
+    for char in text.chars() {
+        let digits = std::mem::take(&mut escape);
+        match char {
+            '%' => {
                 escape = 2;
-                return char;
+                canonical.push(char);
             }
-            let is_digit = escape > 0 && char.is_ascii_hexdigit();
-            escape = if is_digit { escape - 1 } else { 0 };
-            match is_digit {
-                true => char.to_ascii_uppercase(),
-                false => char,
+            '{' | '}' if is_template => canonical.push(char),
+            '"' | '<' | '>' | '^' | '`' | '{' | '|' | '}' => {
+                canonical.push_str(&format!("%{:02X}", char as u32));
             }
-        })
-        .collect();
-    (capital != text).then_some(capital)
+            _ if digits > 0 && char.is_ascii_hexdigit() => {
+                escape = digits - 1;
+                canonical.push(char.to_ascii_uppercase());
+            }
+            _ => canonical.push(char),
+        }
+    }
+    (canonical != text).then_some(canonical)
 }
 
 /// A path template: `{*}` stands for one segment that is not empty, `{**}` for any bytes.

@@ -62,6 +62,18 @@ fn an_asterisk_in_a_path_does_not_pass_a_template() {
     }
 }
 
+/// A canonical path has escapes for characters that no path has, and an author may write the characters.
+#[test]
+fn a_character_that_no_path_has_does_not_pass_a_deny() {
+    let request = Request::get("/a%22%7C/b");
+    for pattern in ["/a\"|/b", "/a\"*", "*\"|/b", "/a\"%7c/{*}", "/a%22|/b"] {
+        assert!(
+            denied(to_paths(&[pattern]), &request),
+            "{pattern} {request:?}"
+        );
+    }
+}
+
 /// A canonical path has capital digits in its escapes. An author may write others, and Envoy keeps a client's.
 #[test]
 fn escapes_in_lower_case_do_not_miss_a_canonical_path() {
