@@ -18,6 +18,8 @@ import (
 	"time"
 
 	securityapi "istio.io/api/security/v1beta1"
+
+	"lateen.dev/lateen/internal/gen/l7"
 )
 
 // The fields by which Envoy learns of which case a request is, and who the peer is.
@@ -29,10 +31,15 @@ const (
 const typePrefix = "type.googleapis.com/envoy.extensions."
 
 // bootstrap is the configuration of an Envoy that answers 200 to a request that the policies of its case admit, and 403 to others. Paths
-// are normalised as Istio has it by default.
+// are normalised as Istio has it at each level.
 func bootstrap(all []testCase) object {
+	escaped := map[l7.PathNormalization]string{
+		l7.PathNormalization_BASE: "KEEP_UNCHANGED", l7.PathNormalization_MERGE_SLASHES: "KEEP_UNCHANGED",
+		l7.PathNormalization_DECODE_AND_MERGE_SLASHES: "UNESCAPE_AND_FORWARD",
+	}
 	var listeners []object
 	for n, d := range destinations {
+		level := request{destination: d}.level()
 		var routes []object
 		for i, c := range all {
 			if c.requests[0].destination == d {
@@ -46,7 +53,8 @@ func bootstrap(all []testCase) object {
 				"stat_prefix":                      "oracle",
 				"codec_type":                       "HTTP1",
 				"normalize_path":                   true,
-				"path_with_escaped_slashes_action": "KEEP_UNCHANGED",
+				"merge_slashes":                    level != l7.PathNormalization_BASE,
+				"path_with_escaped_slashes_action": escaped[level],
 				"use_remote_address":               false,
 				"route_config":                     object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": routes}}},
 				"http_filters": []object{

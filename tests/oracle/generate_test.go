@@ -11,12 +11,15 @@ import (
 	securityapi "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/gen/l7"
 )
 
 // What requests are made of.
 var (
 	destinations = []netip.AddrPort{
 		netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("10.96.0.2:9090"), netip.MustParseAddrPort("[fd00:96::1]:8080"),
+		netip.MustParseAddrPort("10.96.0.1:9090"),
 	}
 	sources4   = []netip.Addr{netip.MustParseAddr("10.244.1.7"), netip.MustParseAddr("10.244.2.9")}
 	sources6   = []netip.Addr{netip.MustParseAddr("fd00:244::7"), netip.MustParseAddr("fd00:244:1::9")}
@@ -32,9 +35,9 @@ var (
 	methods = []string{"GET", "GET", "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"}
 	targets = []string{
 		"/", "/admin", "/admin", "/admin/", "/admin/users", "/Admin", "/admin/users/7/roles", "/admin?x=/api", "/api/v1/items", "/api/v1/items?id=7",
-		"/api/v2/items", "/api//v1", "/api/v1/", "/api/.", "/api/..", "/api/./v1", "/api/../admin", "/../admin", "/api/%2e%2e/admin", "/api/%2E./admin",
+		"/api/v2/items", "/api//v1", "//api/v1", "/api//../admin", "/api/v1/", "/api/.", "/api/..", "/api/./v1", "/api/../admin", "/../admin", "/api/%2e%2e/admin", "/api/%2E./admin",
 		"/%61dmin", "/api%2Fv1", "/api%2fv1", `/api\v1`, `/api/..\admin`, "/api/v1;x=1", "/api/..;x=1/admin", "/files/a.txt", "/files/k=v",
-		"/files/a%20b", "/files/a*b", "/files/a|b", `/files/a"b`, "/files/[a]", "/files/a%22b", "/files/{a}", "/%C3%A9", "/%c3%a9", "/api/..%2fadmin",
+		"/files/a%20b", "/files/a*b", "/files/a|b", `/files/a"b`, "/files/[a]", "/files/a%22b", "/files/{a}", "/%C3%A9", "/%c3%a9", "/api/..%2fadmin", "/api%5C..%2F/admin", "/%2fadmin", "/admin%2Fusers",
 	}
 	fieldNames  = []string{"x-a", "X-A", "x-a", "x-b", "x-tenant"}
 	fieldValues = []string{"1", "2", "1,2", "", "tenant-1", "tenant-2", "é1"}
@@ -180,7 +183,7 @@ func (g generator) operation(of request) *securityapi.Operation {
 	for range 1 + g.IntN(2) {
 		switch n := g.IntN(10); {
 		case n < 5:
-			o.Paths, o.NotPaths = g.lists(g.path(of.target), g.path(pick(g, targets)))
+			o.Paths, o.NotPaths = g.lists(g.path(of.target, of.level()), g.path(pick(g, targets), of.level()))
 		case n < 7:
 			o.Hosts, o.NotHosts = g.lists(g.host(of.host), g.host(pick(g, hosts)))
 		case n < 9:
@@ -366,11 +369,11 @@ func (g generator) host(host string) string {
 }
 
 // path draws a pattern of paths that mostly covers the path of a target.
-func (g generator) path(target string) string {
+func (g generator) path(target string, level l7.PathNormalization) string {
 	if g.chance(25) {
 		return pick(g, templates)
 	}
-	path := byTheText.normal(target)
+	path := byTheText.normal(target, level)
 	if g.chance(20) {
 		path, _, _ = strings.Cut(target, "?") // as an author may copy it
 	}

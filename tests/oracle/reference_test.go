@@ -10,6 +10,8 @@ import (
 
 	securityapi "istio.io/api/security/v1beta1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/gen/l7"
 )
 
 // reading is one way to read a policy. Its zero value follows the text of Istio's API, and takes MeshConfig's documentation of path
@@ -66,7 +68,7 @@ func (m reading) decide(c testCase, r request) (verdict, audited string) {
 			continue
 		}
 		allows = allows || action == securityapi.AuthorizationPolicy_ALLOW
-		j := judge{reading: m, domains: c.domains(), action: action, request: r, path: m.normal(r.target)}
+		j := judge{reading: m, domains: c.domains(), action: action, request: r, path: m.normal(r.target, r.level())}
 		if j.policy(p) {
 			matches[action] = append(matches[action], p.Namespace+"/"+p.Name)
 		}
@@ -400,9 +402,13 @@ func canonical(pattern string) string {
 	})
 }
 
-// normal is the path of a target: without the query, a backslash is a slash, and normalised as RFC 3986 §6.2.2 has it.
-func (m reading) normal(target string) string {
+// normal is the path of a target: without the query, a backslash is a slash, and normalised as RFC 3986 §6.2.2 has it. Above level BASE
+// slashes are merged at the end, and with DECODE_AND_MERGE_SLASHES escaped ones are slashes to begin with.
+func (m reading) normal(target string, level l7.PathNormalization) string {
 	path, _, _ := strings.Cut(target, "?")
+	if level == l7.PathNormalization_DECODE_AND_MERGE_SLASHES {
+		path = regexp.MustCompile(`%(2[fF]|5[cC])`).ReplaceAllString(path, "/")
+	}
 	path = strings.ReplaceAll(path, `\`, "/")
 	path = escape.ReplaceAllStringFunc(path, func(e string) string {
 		code, _ := strconv.ParseUint(e[1:], 16, 8)
@@ -435,5 +441,9 @@ func (m reading) normal(target string) string {
 			out = append(out, "") // what remains is a folder
 		}
 	}
-	return "/" + strings.Join(out, "/")
+	path = "/" + strings.Join(out, "/")
+	if level != l7.PathNormalization_BASE {
+		path = regexp.MustCompile("/+").ReplaceAllString(path, "/")
+	}
+	return path
 }

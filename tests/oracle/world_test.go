@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/gen/l7"
 )
 
 // The trust domain of the mesh, and the alias that it has in some cases.
@@ -54,6 +56,17 @@ type request struct {
 	host        string
 	forwarded   netip.Addr // the zero value: no proxy says for whom it forwards
 	fields      []field
+}
+
+// level is how paths are normalised. The destination says it, since Envoy has one setting for a listener.
+func (r request) level() l7.PathNormalization {
+	switch r.destination {
+	case destinations[2]:
+		return l7.PathNormalization_MERGE_SLASHES
+	case destinations[3]:
+		return l7.PathNormalization_DECODE_AND_MERGE_SLASHES
+	}
+	return l7.PathNormalization_BASE
 }
 
 // client is where the request comes from as far as proxies are believed.

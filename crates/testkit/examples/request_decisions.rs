@@ -18,11 +18,11 @@ use std::io::{BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use lateen_config::l7::{AUTHORIZATION, GATEWAY};
+use lateen_config::l7::{AUTHORIZATION, GATEWAY, Gateway, PathNormalization};
 use lateen_config::{Batch, Kind, Store};
 use lateen_http::{
-    Canonical, Downstream, FieldName, FieldValue, Limits, PeerKind, RawRequest, Refusal,
-    RequestHead, Rules, Scheme, Trust, Version,
+    Canonical, Downstream, FieldName, FieldValue, Limits, PathLevel, PathRules, PeerKind,
+    RawRequest, Refusal, RequestHead, Rules, Scheme, Trust, Version,
 };
 use lateen_policy::request::{
     PeerFacts, RequestDecision, RequestDenial, RequestFacts, RequestPolicies,
@@ -31,6 +31,7 @@ use lateen_types::{Identity, NamespacedName, VerifiedPeer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let service = NamespacedName::new("shop", "web.shop.svc.cluster.local");
+    let gateway = NamespacedName::new("shop", "way");
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut store = empty();
     for line in std::io::stdin().lock().lines() {
@@ -49,7 +50,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                     destination: destination.parse()?,
                     sni: (sni != "-").then_some(sni.as_bytes()),
                 };
-                writeln!(out, "{}", decide(policies, &facts, bytes(head)?.into()))?;
+                let level = level(snapshot.gateway(&gateway));
+                writeln!(
+                    out,
+                    "{}",
+                    decide(policies, &facts, bytes(head)?.into(), level)
+                )?;
             }
             ["end"] => store = empty(),
             _ => return Err(format!("cannot read the line {line:?}").into()),
@@ -89,9 +95,24 @@ fn verified(principal: &str) -> Result<VerifiedPeer, Box<dyn Error>> {
     Ok(VerifiedPeer::by_certificate(identity))
 }
 
+/// The normalisation of paths that the Gateway's mesh has.
+fn level(gateway: Option<&Gateway>) -> PathLevel {
+    match gateway.map(|gateway| gateway.settings.path_normalization) {
+        Some(PathNormalization::Base) | None => PathLevel::Base,
+        Some(PathNormalization::None) => PathLevel::None,
+        Some(PathNormalization::MergeSlashes) => PathLevel::MergeSlashes,
+        Some(PathNormalization::DecodeAndMergeSlashes) => PathLevel::DecodeAndMergeSlashes,
+    }
+}
+
 /// The decision in words.
-fn decide(policies: &RequestPolicies, peer: &PeerFacts<'_>, head: Bytes) -> String {
-    let head = match canonical(head, peer.source_ip) {
+fn decide(
+    policies: &RequestPolicies,
+    peer: &PeerFacts<'_>,
+    head: Bytes,
+    level: PathLevel,
+) -> String {
+    let head = match canonical(head, peer.source_ip, level) {
         Ok(Canonical::Request(head)) => head,
         Ok(Canonical::Connect(_)) => return "refused: a CONNECT".to_owned(),
         Err(refusal) => return format!("refused: {} {refusal}", refusal.status()),
@@ -114,7 +135,7 @@ fn decide(policies: &RequestPolicies, peer: &PeerFacts<'_>, head: Bytes) -> Stri
 }
 
 /// Splits the lines of a head, as a codec does, and makes the one form by the rules of a waypoint.
-fn canonical(bytes: Bytes, source: IpAddr) -> Result<Canonical, Refusal> {
+fn canonical(bytes: Bytes, source: IpAddr, level: PathLevel) -> Result<Canonical, Refusal> {
     let range = |part: &[u8]| {
         let start = part.as_ptr() as usize - bytes.as_ptr() as usize;
         start..start + part.len()
@@ -135,8 +156,11 @@ fn canonical(bytes: Bytes, source: IpAddr) -> Result<Canonical, Refusal> {
         raw.field(range(name), range(value.get(1..).unwrap_or_default()))?;
     }
     let rules = Rules {
+        path: PathRules {
+            level,
+            ..PathRules::default()
+        },
         trust: Trust::waypoint(),
-        ..Rules::default()
     };
     let peer = SocketAddr::new(source, 40_000);
     let peer = Downstream::new(PeerKind::Mesh, peer, Scheme::Http);
