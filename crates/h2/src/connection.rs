@@ -53,6 +53,8 @@ enum Closing {
     No,
     /// A GOAWAY that leaves no stream out was sent, and a PING behind it.
     Announced,
+    /// That PING was answered, and a second one was sent.
+    Heard,
     /// No stream beyond this one is taken any more, or opened by us.
     After(u32),
 }

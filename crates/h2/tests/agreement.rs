@@ -4,13 +4,15 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use common::drive::{drive, within};
 use common::{connect, ok, small};
 use lateen_h2::{Code, Config, Connection, Event, Field, StreamId, Timestamp};
-use tokio::io::duplex;
+use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::task::spawn_local;
 
 /// Sizes of what each tunnel carries: nothing, little, a frame, windows' worths.
@@ -325,4 +327,58 @@ async fn our_server_drains_and_the_h2_crate_follows() {
         assert!(server.await.unwrap().unwrap().is_done());
     })
     .await;
+}
+
+/// Hands our server what the peer has written so far.
+fn take_in(server: &mut Connection, pipe: &mut DuplexStream, echo: &mut Echo) {
+    let mut buffer = [0; 4096];
+    let mut read = ReadBuf::new(&mut buffer);
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = Pin::new(pipe).poll_read(&mut cx, &mut read);
+    assert!(!matches!(polled, Poll::Ready(Err(_))));
+    let mut input = read.filled();
+    while let Some(event) = server.receive(&mut input, Timestamp::default()).unwrap() {
+        echo.act(server, Some(event));
+    }
+}
+
+/// Hands the peer what our server has to say.
+async fn put_out(server: &mut Connection, pipe: &mut DuplexStream) {
+    while server.has_output() {
+        let piece = server.output().next().unwrap().to_vec();
+        pipe.write_all(&piece).await.unwrap();
+        server.advance(piece.len());
+    }
+}
+
+/// The crate answers PINGs before it writes requests that it queued earlier.
+#[tokio::test]
+async fn a_request_that_the_h2_crate_queued_before_it_read_our_go_away_is_served() {
+    let (near, mut far) = duplex(64 * 1024);
+    let mut echo = Echo::default();
+    let mut server = Connection::server(&small().share(), Timestamp::default());
+    let (mut send, mut client) = h2::client::handshake(near).await.unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..4 {
+        put_out(&mut server, &mut far).await;
+        assert!(Pin::new(&mut client).poll(&mut cx).is_pending());
+        take_in(&mut server, &mut far, &mut echo);
+    }
+    server.drain();
+    put_out(&mut server, &mut far).await;
+    poll_fn(|cx| send.poll_ready(cx)).await.unwrap();
+    let request = http::Request::builder()
+        .method(http::Method::CONNECT)
+        .uri(authority(1));
+    let (response, _stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
+    for _ in 0..8 {
+        assert!(Pin::new(&mut client).poll(&mut cx).is_pending());
+        take_in(&mut server, &mut far, &mut echo);
+        put_out(&mut server, &mut far).await;
+    }
+    let answered = pin!(response).poll(&mut cx);
+    assert!(
+        matches!(&answered, Poll::Ready(Ok(response)) if response.status() == 200),
+        "{answered:?}"
+    );
 }

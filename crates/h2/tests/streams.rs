@@ -170,6 +170,30 @@ fn a_drain_loses_no_request() {
 }
 
 #[test]
+fn a_drain_loses_no_request_that_comes_behind_the_answer_to_its_first_ping() {
+    let mut pair = Pair::usual();
+    let queued = pair
+        .client
+        .connection
+        .request(None, &connect("queued:1"), false)
+        .unwrap();
+    pair.client.write(usize::MAX);
+    let request = std::mem::take(&mut pair.client.wire);
+    pair.server.connection.drain();
+    pair.deliver(false, usize::MAX).unwrap();
+    pair.deliver(true, usize::MAX).unwrap();
+    pair.server.receive(&request, pair.now).unwrap();
+    pair.settle();
+    assert_eq!(pair.server.heard.heads, [(queued, "queued:1".to_owned())]);
+    assert!(pair.client.heard.unprocessed.is_empty());
+    for end in [&mut pair.client, &mut pair.server] {
+        end.connection.release(queued);
+    }
+    pair.settle();
+    assert!(pair.server.connection.is_done() && pair.client.connection.is_done());
+}
+
+#[test]
 fn requests_that_a_go_away_leaves_out_are_told() {
     let mut client = client(small(), 3);
     client

@@ -119,9 +119,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     }
 
     /// Ends the tunnel without losing a request, in the two steps of RFC 9113 §6.8: a GOAWAY that names no last
-    /// stream and a PING; when the PING's answer shows that the peer has heard it, a GOAWAY that names the last stream.
-    /// Requests that cross the first are still returned by [`Connection::next`]; open streams go on, and it
-    /// ends with the last of them. A second call changes nothing.
+    /// stream and a PING; when the answers to that PING and to a second one show that the peer has heard it, a GOAWAY that names
+    /// the last stream. Requests that cross the first GOAWAY are still returned by [`Connection::next`]. Open streams go on, and
+    /// the tunnel ends with the last of them. A second call changes nothing.
     pub fn drain(&mut self) {
         self.0.draining = true;
         self.0.shared.act(|core| core.http2.drain());

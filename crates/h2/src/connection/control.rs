@@ -13,7 +13,9 @@ use crate::timestamp::Timestamp;
 /// The PING that measures a round trip.
 pub(super) const SAMPLE: [u8; 8] = *b"lateen w";
 
-/// The PING whose answer shows that the peer has heard our first GOAWAY.
+/// The two PINGs behind our first GOAWAY. The answer to the first shows that the peer has read the GOAWAY. The answer to the second
+/// comes behind all requests from before that: a peer may write the answer to a PING in front of requests that it queued earlier,
+/// as the `h2` crate does.
 pub(super) const DRAIN: [u8; 8] = *b"lateen g";
 
 /// The caller's PINGs.
@@ -114,6 +116,10 @@ impl Connection {
         match payload {
             SAMPLE if self.recv_flow.sampled(now) => self.grant(),
             DRAIN if self.closing == Closing::Announced => {
+                self.closing = Closing::Heard;
+                self.output.small(&frame::ping(false, DRAIN));
+            }
+            DRAIN if self.closing == Closing::Heard => {
                 self.closing = Closing::After(self.highest);
                 self.output
                     .small(&frame::go_away(self.highest, Code::NO_ERROR));

@@ -31,7 +31,8 @@ impl Connection {
     }
 
     /// Shuts the connection down in order: it takes no more requests and ends with the last stream. A server sends the two
-    /// GOAWAYs of RFC 9113 §6.8, so no request is lost. A client opens no more streams. A second call changes nothing.
+    /// GOAWAYs of RFC 9113 §6.8, two round trips apart, so no request is lost. A client opens no more streams. A second call
+    /// changes nothing.
     pub fn drain(&mut self) {
         if self.closing != Closing::No || self.failed.is_some() {
             return;
