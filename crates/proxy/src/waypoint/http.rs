@@ -1,13 +1,14 @@
 //! An HTTP connection inside a stream: its requests are polled in the connection's task.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
 use lateen_config::l7::Standing;
 use lateen_exchange::{Protocol, server};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Sleep, sleep};
 
 use super::leaving::Watched;
 use super::request;
@@ -19,11 +20,12 @@ const ROUNDS: usize = 8;
 
 /// Serves a connection until it has ended and its last request has.
 ///
-/// When the process drains, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its answer, and at once if it is idle:
-/// otherwise a client that keeps it for later would hold the process until the deadline.
+/// When the destination leaves this waypoint, HTTP/2 is told by GOAWAY at once. A connection of HTTP/1 ends with its next answer, for
+/// a request may be on its way. So does one of HTTP/2 that has had no request: its client would take the GOAWAY for a refusal. Once
+/// the destination is gone from here, idle connections end.
 ///
-/// When the destination leaves this waypoint, a connection of HTTP/1 ends with its next answer, for a request may be on its way. Once
-/// the destination is gone from here, the connection ends as in a drain.
+/// When the process drains, all destinations leave, and are gone when the time for last requests is over: otherwise a client that
+/// keeps its connection for later would hold the process until the deadline.
 pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     session: Rc<Session>,
     io: IO,
@@ -40,15 +42,25 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
             Protocol::Http1 => "HTTP/1.1",
             Protocol::Http2 => "HTTP/2",
         }));
-    let (mut is_draining, mut is_over) = (false, false);
+    // Boxed, for a connection needs it in a drain alone.
+    let mut last_request: Option<Pin<Box<Sleep>>> = None;
+    let (mut is_draining, mut is_over, mut has_asked) = (false, false, false);
     poll_fn(|cx| {
-        if !is_draining && draining.as_mut().poll(cx).is_ready() {
-            is_draining = true;
-            connection.drain();
+        let mut standing = watched.poll_standing(cx);
+        if last_request.is_none() && draining.as_mut().poll(cx).is_ready() {
+            let left = session.waypoint.timeouts.last_request;
+            last_request = Some(Box::pin(sleep(left)));
         }
-        let standing = watched.poll_standing(cx);
+        if let Some(over) = &mut last_request {
+            standing = match (over.as_mut().poll(cx), standing) {
+                (Poll::Pending, Standing::Bound) => Standing::Leaving,
+                (Poll::Pending, standing) => standing,
+                (Poll::Ready(()), _) => Standing::Unbound,
+            };
+        }
+        let is_told_at_once = protocol == Protocol::Http2 && has_asked || !requests.is_empty();
         let ends_idle = standing == Standing::Unbound
-            || standing == Standing::Leaving && (protocol == Protocol::Http2 || !requests.is_empty());
+            || standing == Standing::Leaving && is_told_at_once;
         if !is_draining && ends_idle {
             is_draining = true;
             connection.drain();
@@ -59,7 +71,7 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
                 match connection.poll_next(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(Some((head, exchange)))) => {
-                        has_moved = true;
+                        (has_moved, has_asked) = (true, true);
                         requests.push(request::serve(Rc::clone(&session), head, exchange));
                         if !is_draining && standing == Standing::Leaving {
                             is_draining = true;

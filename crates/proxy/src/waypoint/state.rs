@@ -14,6 +14,7 @@ use lateen_telemetry::{Cells, Metrics, Reporter};
 use lateen_tls::Revocations;
 use lateen_types::Strng;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::access_log::LogFormat;
 use super::listing::Listing;
@@ -48,6 +49,9 @@ pub struct Timeouts {
     pub handshake: Duration,
     /// For a client to speak, before its server is asked to speak first.
     pub silence: Duration,
+    /// For a client to send the first request of its tunnel or connection, or the next one, when the process drains: the request
+    /// may be on its way, and the client's proxy may not have heard yet.
+    pub last_request: Duration,
 }
 
 impl Default for Timeouts {
@@ -56,6 +60,7 @@ impl Default for Timeouts {
             workload: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
             silence: Duration::from_millis(50),
+            last_request: Duration::from_secs(1),
         }
     }
 }
@@ -205,6 +210,12 @@ impl Waypoint {
     pub(super) fn log_format(&self) -> Option<Arc<LogFormat>> {
         let view = self.view.borrow();
         view.as_ref().and_then(|view| view.mesh.log.clone())
+    }
+
+    /// Resolves when the process drains and the time for last requests is over: clients that ask for nothing are to leave.
+    pub(super) async fn ends_idle(&self) {
+        self.worker.draining().await;
+        sleep(self.timeouts.last_request).await;
     }
 
     /// Ends everything that is left.

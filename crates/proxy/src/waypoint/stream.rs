@@ -94,7 +94,7 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
     let begun = tokio::select! {
         biased;
         begun = begin(&mut stream) => begun,
-        () = session.waypoint.worker.draining() => return close(stream).await,
+        () = session.waypoint.ends_idle() => return close(stream).await,
     };
     let first = match begun {
         Ok(begun) => decide(&mut stream, begun).await,
@@ -118,7 +118,7 @@ async fn serve_tls(session: Rc<Session>, mut stream: Stream) {
     let read = tokio::select! {
         biased;
         read = hello(&mut stream) => read,
-        () = session.waypoint.worker.draining() => return close(stream).await,
+        () = session.waypoint.ends_idle() => return close(stream).await,
     };
     match read {
         Ok((bytes, Some(name))) => {
@@ -153,7 +153,7 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
                 biased;
                 spoken = server.speaks_before(begin(&mut stream)) => spoken,
                 // Nobody waits for anything.
-                () = session.waypoint.worker.draining() => {
+                () = session.waypoint.ends_idle() => {
                     server.leave();
                     return close(stream).await;
                 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 
 use lateen_accept::LoadGuard;
@@ -10,7 +11,7 @@ use lateen_hbone::{self as hbone, CloseReason};
 use lateen_telemetry::Reporter;
 use lateen_tls::{TlsError, TlsStream};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::session::TunnelPeer;
 use super::state::Waypoint;
@@ -160,10 +161,11 @@ async fn streams(
         let served = stream::serve(Rc::clone(waypoint), Rc::clone(peer), incoming);
         lateen_executor::spawn_local(served);
     };
+    let mut leaving = pin!(leaving(waypoint));
     loop {
         let incoming = tokio::select! {
             incoming = next() => incoming?,
-            () = waypoint.worker.draining() => break,
+            () = &mut leaving => break,
             () = retirement.due() => break,
         };
         match incoming {
@@ -177,4 +179,14 @@ async fn streams(
         take(incoming);
     }
     Ok(())
+}
+
+/// Resolves when a tunnel has to end because the process does. One that is opened while the process drains comes from a proxy that
+/// has not heard: it may ask for what it opened the tunnel for. A proxy that repeats no request would lose that one.
+async fn leaving(waypoint: &Waypoint) {
+    if waypoint.worker.is_draining() {
+        sleep(waypoint.timeouts.last_request).await;
+    } else {
+        waypoint.worker.draining().await;
+    }
 }

@@ -125,6 +125,42 @@ fn a_drain_lets_requests_finish_and_tells_clients_to_leave() {
 }
 
 #[test]
+fn a_request_that_was_on_its_way_when_the_drain_began_is_answered() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/before").await.0, 200);
+        world.drain();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(get(&client, "GET", "/on-its-way").await.0, 200);
+        until("the client is told to leave", || client.is_closed()).await;
+    });
+}
+
+#[test]
+fn a_tunnel_that_is_opened_in_a_drain_gets_the_answer_that_it_was_opened_for() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let world = World::start().await;
+            let _application = Application::plain(world.endpoint(), protocol, tell).await;
+            world.drain();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let tunnel = world.tunnel("client").await;
+            // The proxy asks, and its client speaks, when a GOAWAY would have come.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let request = lateen_hbone::ConnectRequest::new(world.vip());
+            let (stream, _) = tunnel.connect(&request).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let client = connection(stream, protocol);
+            assert_eq!(get(&client, "GET", "/late").await.0, 200, "{protocol:?}");
+            until("the client is told to leave", || client.is_closed()).await;
+            until("the tunnel ends", || world.tunnels() == 0).await;
+        }
+    });
+}
+
+#[test]
 fn clients_that_never_spoke_do_not_hold_a_drain() {
     local(async {
         for protocol in [AppProtocol::Unknown, AppProtocol::Http11] {

@@ -36,6 +36,9 @@ use crate::waypoint::{Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig
 /// How long a client may be silent.
 pub const SILENCE: Duration = Duration::from_millis(500);
 
+/// How long a client of a waypoint that drains has for its last request.
+const LAST_REQUEST: Duration = Duration::from_secs(3);
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Signs whatever it is asked for.
@@ -128,6 +131,7 @@ impl World {
                 handshake: Duration::from_secs(5),
                 // A client may be slow on a machine that is busy.
                 silence: SILENCE,
+                last_request: LAST_REQUEST,
             },
             limits: lateen_relay::Limits::default(),
         };
