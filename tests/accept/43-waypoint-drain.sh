@@ -4,14 +4,15 @@
 # bites: let `decide` in internal/compile/ties.go name the asked waypoint at once: requests fail while the waypoint starts. Let it name nothing when the
 # Gateway is gone: strangers get through.
 # alone: it measures under load
+# needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2
 with_echo "$ROOT/samples/echo/echo.yaml"
 CLIENT=$(pod_uid client-)
 VIP=$(lateen get svc echo -o json | jq -r .spec.clusterIP)
-LOADS=()
-trap 'kill "${LOADS[@]}" 2>/dev/null; cleanup' EXIT
+LOADS=() RECORDER=
+trap 'kill "${LOADS[@]}" $RECORDER 2>/dev/null; cleanup' EXIT
 # load NAME: requests that the policy allows, and others that it denies, until `unload`. A connection lasts some requests, so that both new ones and old ones are met.
 load() {
   local who
@@ -25,10 +26,10 @@ load() {
 unload() { sleep 2; kill -INT "${LOADS[@]}"; wait "${LOADS[@]}"; LOADS=(); }
 # answered NAME WHO: how many requests got through.
 answered() { jq .counts.ok "$WORK/$1.$2"; }
-# friends NAME MOST: all were answered with 200, but so many at most.
+# friends NAME [MOST]: all were answered with 200, but so many at most. The name begins alike whatever the numbers are.
 friends() {
-  local f=$WORK/$1.friend lost; lost=$(jq .counts.failed "$f")
-  check "$1: $(jq .counts.ok "$f") requests of friends, $lost failed, at most ${2:-0} may ($(jq -c '[.codes, .errors]' "$f"))" [ "$lost" -le "${2:-0}" -a "$(answered "$1" friend)" -gt 50 ]
+  local f=$WORK/$1.friend most=${2:-0} lost got; lost=$(jq .counts.failed "$f") got=$(answered "$1" friend)
+  check "$1: at most $most requests of friends failed ($lost did, $got were answered: $(jq -c '[.codes, .errors]' "$f"))" [ "$lost" -le "$most" -a "$got" -gt 50 ]
 }
 strangers() { # NAME
   equal "$1: none of $(jq .counts.intended "$WORK/$1.stranger") requests of strangers got through" 0 "$(answered "$1" stranger)"
@@ -62,6 +63,11 @@ check "strangers are refused" eventually 10 is stranger 403
 unload
 friends bind
 
+# The backend's side: what reaches it, whether or not an answer comes back. nsenter becomes the program, so that the recorded pid is its own.
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(pod_uid echo-)" -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/backend.pcap" tcp dst port 8080 2>"$WORK/backend.log" & RECORDER=$!
+check "what reaches the backend is recorded" eventually 30 grep -q 'listening on' "$WORK/backend.log"
+recorded() { tcpdump -r "$WORK/backend.pcap" -A 2>/dev/null | grep -ci "^x-who: $1"; } # WHO: the heads of requests
+
 load rollout
 check "rollout: the pods are replaced" lateen rollout restart deployment/way
 check "rollout: to the end" lateen rollout status deployment/way
@@ -88,6 +94,10 @@ check "kill: both run again" lateen wait deployment/way
 unload
 friends kill 6
 strangers kill
+load healed
+unload
+friends healed
+strangers healed
 
 load rebind
 check "rebind: another waypoint" lateen waypoint apply --name next --for service
@@ -133,6 +143,11 @@ load closed
 unload
 equal "gone: no friend got through" 0 "$(answered closed friend)"
 strangers closed
+
+kill -INT $RECORDER && wait $RECORDER
+RECORDER=
+check "recorded: requests of friends reached the backend" [ "$(recorded friend)" -gt 1000 ]
+equal "recorded: none of a stranger did" 0 "$(recorded stranger)"
 
 check "unbound: by its owner" lateen label svc echo istio.io/use-waypoint=none --overwrite
 check "unbound: friends get through" eventually 20 is friend 200
