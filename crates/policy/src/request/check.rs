@@ -65,6 +65,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
             HeaderName::Method => take(self.facts.method()),
             HeaderName::Target => take(self.facts.target()),
             HeaderName::Scheme => take(self.facts.scheme()),
+            HeaderName::Field(name) if !self.facts.may_have(name) => {}
             HeaderName::Field(name) => self.facts.fields(name).for_each(take),
         }
     }

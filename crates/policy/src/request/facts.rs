@@ -38,6 +38,12 @@ pub trait RequestFacts {
     /// The values of all fields of a name, in order of arrival.
     fn fields<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]>;
 
+    /// False only if there is no field of a name: then nobody need search for it.
+    #[inline]
+    fn may_have(&self, _name: &FieldName) -> bool {
+        true
+    }
+
     /// The client's address as far as header trust believes it.
     fn remote_ip(&self) -> IpAddr;
 

@@ -14,7 +14,7 @@ pub(super) type RuleId = u32;
 pub(super) struct TextIndex {
     /// Whole texts and beginnings.
     texts: Trie<RuleId>,
-    /// Ends, reversed.
+    /// Ends.
     ends: Trie<RuleId>,
     present: Vec<RuleId>,
 }
@@ -28,7 +28,7 @@ impl TextIndex {
             let list: &mut Vec<RuleId> = match pattern {
                 StringMatch::Exact(text) => whole.entry(text.as_bytes().to_vec()).or_default(),
                 StringMatch::Prefix(text) => begins.entry(text.as_bytes().to_vec()).or_default(),
-                StringMatch::Suffix(text) => ends.entry(text.bytes().rev().collect()).or_default(),
+                StringMatch::Suffix(text) => ends.entry(text.as_bytes().to_vec()).or_default(),
                 StringMatch::Presence => &mut present,
             };
             if list.last() != Some(&rule) {
@@ -37,7 +37,7 @@ impl TextIndex {
         }
         Self {
             texts: Trie::new(whole, begins),
-            ends: Trie::new(BTreeMap::new(), ends),
+            ends: Trie::of_ends(ends),
             present,
         }
     }
@@ -46,29 +46,13 @@ impl TextIndex {
     #[inline]
     pub(super) fn find(&self, text: &[u8], mut take: impl FnMut(RuleId)) {
         self.texts.find(text, &mut take);
-        if !self.ends.is_empty() {
-            reversed(text, |text| self.ends.find(text, &mut take));
-        }
+        self.ends.find_ends(text, &mut take);
         self.present.iter().copied().for_each(take);
     }
 
     /// True if there is no pattern.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.ends.is_empty() && self.present.is_empty()
-    }
-}
-
-/// Gives the bytes of a text in reverse order to `then`.
-#[inline]
-fn reversed(text: &[u8], then: impl FnOnce(&[u8])) {
-    let mut buffer = [0; 128];
-    match buffer.get_mut(..text.len()) {
-        Some(reversed) => {
-            reversed.copy_from_slice(text);
-            reversed.reverse();
-            then(reversed);
-        }
-        None => then(&text.iter().rev().copied().collect::<Vec<_>>()),
     }
 }
 

@@ -89,6 +89,20 @@ impl<T: Copy> Trie<T> {
         Self(nodes.into())
     }
 
+    /// Builds the tree of values by ends of texts, for [`Trie::find_ends`] alone.
+    pub(super) fn of_ends(ends: BTreeMap<Vec<u8>, Vec<T>>) -> Self {
+        let reversed = ends.into_iter().map(|(mut text, values)| {
+            text.reverse();
+            (text, values)
+        });
+        let mut trie = Self::new(BTreeMap::new(), reversed.collect());
+        // A text is read from its end, and each label in the order of its bytes.
+        for node in &mut trie.0 {
+            node.label.reverse();
+        }
+        trie
+    }
+
     /// Gives the values of a text to `take`: as a whole, and of all of its beginnings.
     #[inline]
     pub(super) fn find(&self, text: &[u8], mut take: impl FnMut(T)) {
@@ -102,10 +116,30 @@ impl<T: Copy> Trie<T> {
             let Some(byte) = behind.first() else {
                 return node.whole.iter().copied().for_each(take);
             };
-            let child = node.bytes.binary_search(byte).ok();
-            next = child.map(|child| &self.0[node.children + child]);
+            next = self.child(node, *byte);
             rest = behind;
         }
+    }
+
+    /// Gives the values of all ends of a text to `take`.
+    #[inline]
+    pub(super) fn find_ends(&self, text: &[u8], mut take: impl FnMut(T)) {
+        let mut next = self.0.first();
+        let mut rest = text;
+        while let Some(node) = next {
+            let Some(before) = rest.strip_suffix(&*node.label) else {
+                return;
+            };
+            node.begins.iter().copied().for_each(&mut take);
+            next = before.last().and_then(|byte| self.child(node, *byte));
+            rest = before;
+        }
+    }
+
+    #[inline]
+    fn child(&self, node: &Node<T>, byte: u8) -> Option<&Node<T>> {
+        let child = node.bytes.binary_search(&byte).ok()?;
+        self.0.get(node.children + child)
     }
 
     /// True if there is no text.
