@@ -27,21 +27,22 @@ impl Timestamp {
         let (year, month, day) = civil(seconds / 86_400);
         let of_day = seconds % 86_400;
         let micros = u64::from(self.0.subsec_micros());
-        let mut two = |number: u64, behind: &[u8]| {
+        let mut shown = *b"0000-00-00T00:00:00.000000Z";
+        let mut two = |place: usize, number: u64| {
             let at = usize::try_from(number % 100).unwrap_or_default() * 2;
-            text.extend_from_slice(&PAIRS[at..at + 2]);
-            text.extend_from_slice(behind);
+            shown[place..place + 2].copy_from_slice(&PAIRS[at..at + 2]);
         };
-        two(year / 100, b"");
-        two(year, b"-");
-        two(month, b"-");
-        two(day, b"T");
-        two(of_day / 3600, b":");
-        two(of_day / 60 % 60, b":");
-        two(of_day % 60, b".");
-        two(micros / 10_000, b"");
-        two(micros / 100, b"");
-        two(micros, b"Z");
+        two(0, year / 100);
+        two(2, year);
+        two(5, month);
+        two(8, day);
+        two(11, of_day / 3600);
+        two(14, of_day / 60 % 60);
+        two(17, of_day % 60);
+        two(20, micros / 10_000);
+        two(22, micros / 100);
+        two(24, micros);
+        text.extend_from_slice(&shown);
     }
 }
 

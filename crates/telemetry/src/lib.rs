@@ -31,7 +31,7 @@ pub use dns::{DnsLabels, DnsMetrics, DnsShed, OnDemandDnsLabels, known};
 pub use dropped::{DropError, Dropped};
 pub use export::{Export, Report, ReportValue, Severity, Trace};
 pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};
-pub use line::Line;
+pub use line::{Line, Part};
 pub use metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
 pub use request::{Cell, Cells, Finished, GrpcStatus, Key, Protocol, RequestFlags, Requests};
 pub use traffic::{Series, Traffic};

@@ -24,6 +24,27 @@ pub struct Line {
     is_first: bool,
 }
 
+/// Fields that many lines have in common. They are written once.
+#[derive(Clone, Debug)]
+pub struct Part(Box<[u8]>);
+
+impl Part {
+    /// The fields that `write` adds, in the format of the process's log.
+    pub fn of(write: impl FnOnce(&mut Line)) -> Self {
+        Self::in_format(log::format(), write)
+    }
+
+    fn in_format(format: Format, write: impl FnOnce(&mut Line)) -> Self {
+        let mut line = Line {
+            format,
+            bytes: Vec::new(),
+            is_first: false,
+        };
+        write(&mut line);
+        Self(line.bytes.into())
+    }
+}
+
 impl Line {
     /// Begins a line of the level `info`, unless the levels in force leave it out.
     pub fn begin(message: &'static str) -> Option<Self> {
@@ -60,13 +81,27 @@ impl Line {
         }
     }
 
+    /// Fields that were written before.
+    pub fn part(&mut self, part: &Part) {
+        let fields = match (self.format, &*part.0) {
+            // The space between two fields.
+            (Format::Plain, [b' ', fields @ ..]) if std::mem::take(&mut self.is_first) => fields,
+            (_, fields) => fields,
+        };
+        self.bytes.extend_from_slice(fields);
+    }
+
     /// A text in quotes. Bytes that are no UTF-8 are replaced. An empty text is left out.
+    #[inline]
     pub fn text(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
-        if value.is_empty() {
-            return;
+        if !value.is_empty() {
+            self.name(name);
+            self.quoted(value);
         }
-        self.name(name);
+    }
+
+    fn quoted(&mut self, value: &[u8]) {
         if is_plain(value) {
             self.bytes.push(b'"');
             self.bytes.extend_from_slice(value);
@@ -130,6 +165,7 @@ impl Line {
     }
 
     /// A number.
+    #[inline]
     pub fn number(&mut self, name: &'static str, value: u64) {
         self.name(name);
         self.digits(value);
@@ -148,6 +184,8 @@ impl Line {
         self.bytes
     }
 
+    /// Begins a field. Where the name is a constant, it is written by a few stores.
+    #[inline]
     fn name(&mut self, name: &'static str) {
         fields::expect_declared(name);
         match self.format {
@@ -244,6 +282,26 @@ mod tests {
              src.identity=spiffe://cluster.local/ns/default/sa/a\"b path=\"/a\\\"b\u{fffd}\" \
              policy=default/friends status=200 duration=1234us\n"
         );
+    }
+
+    #[test]
+    fn a_part_reads_like_its_fields_wherever_it_stands() {
+        for format in [Format::Plain, Format::Json] {
+            let part = Part::in_format(format, all);
+            let nothing = Part::in_format(format, |_| {});
+            let twice = line(format, |line| {
+                line.part(&nothing);
+                line.part(&part);
+                line.number("attempts", 1);
+                line.part(&part);
+            });
+            let expected = line(format, |line| {
+                all(line);
+                line.number("attempts", 1);
+                all(line);
+            });
+            assert_eq!(twice, expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A worker's cells by integers: a request that knows its route, destination and source finds its cell without its labels.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use super::cell::Cell;
@@ -22,11 +23,33 @@ pub struct Key {
     pub source: u32,
 }
 
+/// Hash of handles. They are given out one after the other, so nobody chooses those that collide.
+#[derive(Debug, Default)]
+struct Handles(u64);
+
+impl Hasher for Handles {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32((*byte).into());
+        }
+    }
+
+    fn write_u32(&mut self, handle: u32) {
+        // The high half of a product depends on all bits of its factors; the table takes its places from the low half.
+        let mixed = (self.0 ^ u64::from(handle)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed.rotate_left(32);
+    }
+}
+
 /// The cells that one worker has used. They expire as if it did not know them.
 #[derive(Debug)]
 pub struct Cells {
     requests: Arc<Requests>,
-    known: HashMap<Key, Weak<Cell>>,
+    known: HashMap<Key, Weak<Cell>, BuildHasherDefault<Handles>>,
 }
 
 impl Cells {
@@ -34,7 +57,7 @@ impl Cells {
     pub fn new(requests: Arc<Requests>) -> Self {
         Self {
             requests,
-            known: HashMap::new(),
+            known: HashMap::default(),
         }
     }
 
