@@ -28,7 +28,7 @@ impl Endpoint {
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSet {
     list: Vec<Endpoint>,
-    tables: [OnceLock<(TableKey, Table)>; TABLES],
+    tables: [OnceLock<(TableKey, Arc<Table>)>; TABLES],
 }
 
 /// Tables that a set keeps. Clients of one node are of one place, and few services have more ports.
@@ -88,7 +88,7 @@ impl EndpointSet {
         &self,
         (port, waypoint, client): (u16, bool, &Workload),
         make: impl FnOnce() -> Table,
-        draw: impl FnOnce(&Table) -> T,
+        draw: impl FnOnce(&Arc<Table>) -> T,
     ) -> T {
         let mut free = None;
         for slot in &self.tables {
@@ -101,7 +101,7 @@ impl EndpointSet {
                 }
             }
         }
-        let table = make();
+        let table = Arc::new(make());
         let drawn = draw(&table);
         if let Some(slot) = free {
             let key = TableKey {

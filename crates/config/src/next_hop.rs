@@ -2,6 +2,7 @@
 //! the addresses and the randomness, and does the dialling.
 
 mod authority;
+mod candidates;
 mod choose;
 mod gateway;
 mod hop;
@@ -12,6 +13,7 @@ mod place;
 mod refusal;
 
 pub use authority::Authority;
+pub use candidates::Candidates;
 pub use hop::{Choice, Inner, NextHop, Resolve, Tunnel, Via};
 pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
 pub use outbound::{outbound, outbound_to, outbound_to_workload};

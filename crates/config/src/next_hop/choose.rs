@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lateen_balance::{Preference, Table};
+use lateen_balance::{Drawn, Preference, Table};
 
 use super::Refusal;
 use super::hop::{Choice, NextHop};
@@ -120,7 +120,7 @@ pub(super) fn choose(
     let port_of = |endpoint: &Endpoint| target_port(endpoint, known, port, purpose);
     let drawn = endpoints.and_then(|endpoints| {
         let list = endpoints.as_slice();
-        let draw = |table: &Table| {
+        let draw = |table: &Arc<Table>| {
             let avoided = |item: u32| list.get(item as usize).is_some_and(|e| avoid(&e.workload));
             table.draw(avoided, asker.random)
         };
@@ -140,6 +140,38 @@ pub(super) fn choose(
         }),
         None => Err(no_endpoint(source, service, port, endpoints)),
     }
+}
+
+/// The endpoints that a client may use for a service's port, by rank and weight; `None` if the service has no such port.
+pub(super) fn table_of(
+    snapshot: &Snapshot,
+    source: &Workload,
+    service: &Service,
+    port: u16,
+) -> Option<(Arc<EndpointSet>, Arc<Table>)> {
+    let known = service.port(port)?;
+    let endpoints = snapshot.endpoints(&service.key)?;
+    let port_of = |endpoint: &Endpoint| target_port(endpoint, Some(known), port, Purpose::Client);
+    let make = || table(source, service, endpoints.as_slice(), &port_of);
+    let table = endpoints.with_table((port, false, source), make, Arc::clone);
+    Some((Arc::clone(endpoints), table))
+}
+
+/// The endpoint of this place in a service's table.
+pub(super) fn pick(
+    service: &Service,
+    endpoints: &EndpointSet,
+    port: u16,
+    drawn: &Drawn,
+) -> Option<Picked> {
+    let endpoint = endpoints.as_slice().get(drawn.item as usize)?;
+    Some(Picked {
+        port: target_port(endpoint, service.port(port), port, Purpose::Client)?,
+        workload: Arc::clone(&endpoint.workload),
+        rank: drawn.rank,
+        others: drawn.others,
+        avoided: drawn.avoided,
+    })
 }
 
 /// The endpoints that a client may use, by rank and weight.
@@ -195,7 +227,8 @@ fn is_reachable(source: &Workload, workload: &Workload) -> bool {
     }
 }
 
-fn no_endpoint(
+/// The refusal where a service has no endpoint for a client.
+pub(super) fn no_endpoint(
     source: &Workload,
     service: &Service,
     port: u16,

@@ -132,7 +132,7 @@ impl Resolve {
 }
 
 /// Goes on from endpoints whose addresses belong to others in the mesh, until there is a next hop.
-fn follow<'s>(asker: &mut Asker<'s>, mut placed: Placed<'s>) -> Result<Choice, Refusal> {
+pub(super) fn follow<'s>(asker: &mut Asker<'s>, mut placed: Placed<'s>) -> Result<Choice, Refusal> {
     let mut first = None;
     loop {
         let (endpoint, next) = match placed {
@@ -238,6 +238,16 @@ fn to_endpoint<'s>(
         return Ok(passthrough(destination, Some(service)));
     }
     let picked = choose(asker, service, destination.port(), Purpose::Client)?;
+    to_picked(asker, picked, service, destination)
+}
+
+/// Goes to an endpoint of a service that was picked.
+pub(super) fn to_picked<'s>(
+    asker: &mut Asker<'s>,
+    picked: Picked,
+    service: &Arc<Service>,
+    destination: SocketAddr,
+) -> Result<Placed<'s>, Refusal> {
     if picked.workload.network != asker.source.network {
         return through_gateway(asker, picked, Some(service), service, destination);
     }

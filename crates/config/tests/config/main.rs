@@ -1,5 +1,6 @@
 //! The crate from outside: bytes in, answers out.
 
+mod candidates;
 mod cluster_ip;
 mod dump;
 mod endpoint_address;
