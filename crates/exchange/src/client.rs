@@ -45,6 +45,14 @@ pub struct Connection<IO> {
     driver: Driver<IO>,
 }
 
+impl<IO> Connection<IO> {
+    /// Does `work` with the exchanges of this connection in the task that polls it. They need not wake that task then: the second
+    /// result is true if the connection is to be polled again before the task rests.
+    pub fn attend<R>(&mut self, work: impl FnOnce() -> R) -> (R, bool) {
+        self.driver.shared.attend(work)
+    }
+}
+
 impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
     type Output = Result<(), ConnectionError>;
 

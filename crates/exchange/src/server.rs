@@ -85,6 +85,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// Does `work` with the exchanges of this connection in the task that polls it. They need not wake that task then: the second
+    /// result is true if the connection is to be polled again before the task rests.
+    pub fn attend<R>(&mut self, work: impl FnOnce() -> R) -> (R, bool) {
+        self.driver.shared.attend(work)
+    }
+
     /// The status of a request that was answered here, since its head is invalid or too large; see [`Connection::poll_next`]. Each is
     /// given once, and of many that nobody asks for some are forgotten.
     pub fn next_refused(&mut self) -> Option<u16> {

@@ -25,6 +25,10 @@ pub struct DriverWaker {
     stuck: bool,
     /// The driver runs, and will see new output.
     turning: bool,
+    /// The driver's task does something else between two turns, and asks afterwards whether there is a reason for the next one.
+    attended: bool,
+    /// There is one.
+    due: bool,
 }
 
 impl DriverWaker {
@@ -39,6 +43,18 @@ impl DriverWaker {
     fn take(&mut self) -> Option<Waker> {
         match self.stuck || self.turning {
             true => None,
+            false => self.take_always(),
+        }
+    }
+
+    /// The waker, also of a driver that waits for the transport.
+    #[inline]
+    fn take_always(&mut self) -> Option<Waker> {
+        match self.attended {
+            true => {
+                self.due = true;
+                None
+            }
             false => self.waker.take(),
         }
     }
@@ -115,10 +131,22 @@ impl<C: Driven> Shared<C> {
 
     /// Wakes the driver, also if it waits for the transport.
     pub fn wake(&self) {
-        let driver = self.borrow().driver().waker.take();
+        let driver = self.borrow().driver().take_always();
         if let Some(driver) = driver {
             driver.wake();
         }
+    }
+
+    /// Does `work` in the driver's own task, between two turns. New output then wakes nobody: the second result is true if the
+    /// driver needs a turn, which the caller gives it at once.
+    #[inline]
+    pub fn attend<R>(&self, work: impl FnOnce() -> R) -> (R, bool) {
+        self.borrow().driver().attended = true;
+        let result = work();
+        let mut state = self.borrow();
+        let driver = state.driver();
+        driver.attended = false;
+        (result, std::mem::take(&mut driver.due))
     }
 
     /// Begins a turn of the driver: new output need not wake it before [`Shared::turned`].
@@ -224,6 +252,25 @@ mod tests {
         shared.turned();
         shared.wake();
         assert_eq!(wakes(&task), 2);
+    }
+
+    #[test]
+    fn work_of_the_drivers_own_task_asks_for_a_turn_and_wakes_nobody() {
+        let shared = fresh();
+        let (task, waker) = task();
+        let cx = Context::from_waker(&waker);
+        shared.driven_by(&cx);
+        shared.turned();
+        assert_eq!(shared.attend(|| 7), (7, false));
+        assert_eq!(shared.attend(|| shared.act(|_| 8)), (8, true));
+        assert_eq!(shared.attend(|| shared.wake()), ((), true));
+        shared.borrow().driver.set_stuck(true);
+        let ((), is_due) = shared.attend(|| shared.act(|_| ()));
+        assert!(!is_due, "the transport will wake it");
+        assert_eq!(shared.attend(|| shared.wake()), ((), true));
+        assert_eq!(wakes(&task), 0);
+        shared.wake();
+        assert_eq!(wakes(&task), 1, "the waker is still there");
     }
 
     #[test]

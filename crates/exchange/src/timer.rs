@@ -2,7 +2,9 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
@@ -14,6 +16,9 @@ use crate::error::ConnectionError;
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
+    alarm: Arc<Alarm>,
+    /// The waker of `alarm`.
+    waker: Waker,
     times: Timeouts,
     /// Bytes that had come at the last check.
     received: u64,
@@ -27,10 +32,57 @@ pub(crate) struct Timer {
     idle: Duration,
 }
 
+/// The wake of a timer, which is told apart from others: a connection has many turns for each check.
+#[derive(Debug)]
+struct Alarm {
+    has_rung: AtomicBool,
+    /// The connection's task.
+    task: Mutex<Option<Waker>>,
+}
+
+impl Alarm {
+    /// True if the timer is to be polled. The task is woken when it is.
+    #[inline]
+    fn poll(&self, cx: &Context<'_>) -> bool {
+        let before = {
+            let mut task = self.task();
+            match &*task {
+                Some(known) if known.will_wake(cx.waker()) => None,
+                _ => task.replace(cx.waker().clone()),
+            }
+        };
+        // A task may end with its last waker.
+        drop(before);
+        self.has_rung.swap(false, Ordering::AcqRel)
+    }
+
+    #[inline]
+    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        let task = self.task().take();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
 impl Timer {
     pub(crate) fn new(times: Timeouts) -> Self {
+        let alarm = Arc::new(Alarm {
+            // The timer does not know the alarm yet.
+            has_rung: AtomicBool::new(true),
+            task: Mutex::new(None),
+        });
         Timer {
             sleep: Box::pin(sleep(times.check_interval)),
+            waker: Waker::from(Arc::clone(&alarm)),
+            alarm,
             times,
             received: 0,
             quiet: Duration::ZERO,
@@ -50,6 +102,11 @@ impl Timer {
         shared: &Shared,
         received: u64,
     ) -> Result<(), ConnectionError> {
+        if !self.alarm.poll(cx) {
+            return Ok(());
+        }
+        let waker = self.waker.clone();
+        let cx = &mut Context::from_waker(&waker);
         while self.sleep.as_mut().poll(cx).is_ready() {
             self.sleep
                 .as_mut()
@@ -101,7 +158,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Begins the time for which a failed connection still reads.
+    /// Begins the time for which a connection that failed or ends still reads. There are no checks from then on.
     pub(crate) fn linger(&mut self) {
         let end = Instant::now() + self.times.linger;
         self.sleep.as_mut().reset(end);

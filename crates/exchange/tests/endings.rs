@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{PIPE, PROTOCOLS, answer, canonical, content, head, local, pair, serve, text};
-use lateen_exchange::{Config, ConnectionError, Error, Protocol, server};
+use lateen_exchange::{Config, ConnectionError, Error, Protocol, Timeouts, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, Length, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -272,6 +272,25 @@ fn idle_peers_that_close_end_in_order() {
             assert!(next.expect("no fault").is_none(), "{protocol:?}");
             let refused = pair.handle.request(&head("GET", "/", &[]), None);
             assert!(matches!(refused, Err(Error::NotTaken(_))));
+        });
+    }
+}
+
+#[test]
+fn server_that_has_drained_does_not_wait_for_a_peer_that_stays() {
+    for protocol in PROTOCOLS {
+        local(async {
+            let (_peer, io) = duplex(4096);
+            let mut config = Config::new(protocol);
+            config.timeouts = Some(Timeouts {
+                check_interval: Duration::from_millis(10),
+                linger: Duration::from_millis(50),
+                ..Timeouts::default()
+            });
+            let mut server = server::Connection::new(io, config);
+            server.drain();
+            let next = server.next().await.expect("no fault");
+            assert!(next.is_none(), "it takes no further requests");
         });
     }
 }
