@@ -99,14 +99,14 @@ impl<K: Clone + Eq + Hash> Worker<K> {
         self.drain.notify_waiters();
     }
 
-    /// True if this process is about to end.
+    /// True once this process is about to end.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
     /// Resolves when this process is about to end.
     pub async fn draining(&self) {
-        while !self.draining.get() {
+        while !self.is_draining() {
             self.drain.notified().await;
         }
     }

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use lateen_config::l7::Standing;
 use lateen_exchange::{Protocol, server};
@@ -45,9 +45,18 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     // Boxed, for a connection needs it in a drain alone.
     let mut last_request: Option<Pin<Box<Sleep>>> = None;
     let (mut is_draining, mut is_over, mut has_asked) = (false, false, false);
-    poll_fn(|cx| {
+    // The waker of the task, as `draining` knows it.
+    let mut known: Option<Waker> = None;
+    let mut turn = |requests: &mut Slots<_>, cx: &mut Context<'_>| {
+        let is_known = known
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()));
+        if !is_known {
+            known = Some(cx.waker().clone());
+        }
+        let asks = last_request.is_none() && (!is_known || session.waypoint.worker.is_draining());
         let mut standing = watched.poll_standing(cx);
-        if last_request.is_none() && draining.as_mut().poll(cx).is_ready() {
+        if asks && draining.as_mut().poll(cx).is_ready() {
             let left = session.waypoint.timeouts.last_request;
             last_request = Some(Box::pin(sleep(left)));
         }
@@ -65,17 +74,24 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
             is_draining = true;
             connection.drain();
         }
-        for _ in 0..ROUNDS {
-            let mut has_moved = false;
-            while !is_over {
+        for round in 0..ROUNDS {
+            // An answer of a request that was woken leaves with the connection's first turn.
+            let ((), is_due) = connection.attend(|| requests.poll());
+            // The first round has the turn for which the task may have been woken.
+            let has_turn = !is_over && (is_due || round == 0);
+            while has_turn && !is_over {
                 match connection.poll_next(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(Some((head, exchange)))) => {
-                        (has_moved, has_asked) = (true, true);
+                        has_asked = true;
                         requests.push(request::serve(Rc::clone(&session), head, exchange));
                         if !is_draining && standing == Standing::Leaving {
                             is_draining = true;
                             connection.drain();
+                        }
+                        if protocol == Protocol::Http1 {
+                            // The next one comes behind the answer of this one.
+                            break;
                         }
                     }
                     Poll::Ready(Ok(None)) => is_over = true,
@@ -88,17 +104,22 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
             while let Some(status) = connection.next_refused() {
                 request::refused(&session, status);
             }
-            has_moved |= requests.poll(cx);
             seat.note(requests.len(), connection.bytes());
             if is_over && requests.is_empty() {
                 return Poll::Ready(());
             }
-            if !has_moved {
+            if !requests.is_woken() {
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    };
+    poll_fn(|cx| {
+        requests.attend(cx);
+        let turned = turn(&mut requests, cx);
+        requests.rest(cx);
+        turned
     })
     .await;
 }

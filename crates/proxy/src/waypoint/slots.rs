@@ -13,19 +13,23 @@ use parking_lot::Mutex;
 /// The most rounds in one call; then other tasks have their turn.
 const ROUNDS: usize = 8;
 
-/// Futures of one type. Finished ones leave nothing behind, so an idle set holds no memory.
+/// Places that stay when all futures have finished. A connection with one request after the other uses the same place.
+const KEPT: usize = 1;
+
+/// Futures of one type. Of finished ones at most [`KEPT`] places stay, so an idle set holds little memory.
 #[derive(Debug)]
 pub(super) struct Slots<F> {
-    slots: Vec<Option<Slot<F>>>,
+    slots: Vec<Slot<F>>,
     free: Vec<usize>,
     shared: Arc<Shared>,
     /// The numbers that are polled now; kept for its memory.
     batch: Vec<usize>,
 }
 
+/// The place of a future, and of others when that has finished.
 #[derive(Debug)]
 struct Slot<F> {
-    future: Pin<Box<F>>,
+    future: Option<Pin<Box<F>>>,
     waker: Waker,
     flag: Arc<Flag>,
 }
@@ -35,8 +39,8 @@ struct Slot<F> {
 struct Shared {
     woken: Mutex<Vec<usize>>,
     task: AtomicWaker,
-    /// The task polls the set, and will see what is woken by itself.
-    is_polled: AtomicBool,
+    /// The task attends to the set, and will see what is woken by itself.
+    is_attended: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -57,7 +61,7 @@ impl Wake for Flag {
             return;
         }
         self.shared.woken.lock().push(self.number);
-        if !self.shared.is_polled.load(Ordering::Acquire) {
+        if !self.shared.is_attended.load(Ordering::Acquire) {
             self.shared.task.wake();
         }
     }
@@ -87,60 +91,78 @@ impl<F: Future<Output = ()>> Slots<F> {
 
     /// Adds a future, which the next [`Slots::poll`] polls.
     pub(super) fn push(&mut self, future: F) {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
+        let number = self.free.pop().unwrap_or_else(|| self.add());
+        let slot = &mut self.slots[number];
+        slot.future = Some(Box::pin(future));
+        // A waker of the future before may have woken the place already.
+        slot.flag.wake_by_ref();
+    }
+
+    fn add(&mut self) -> usize {
+        let number = self.slots.len();
         let flag = Arc::new(Flag {
             number,
-            is_woken: AtomicBool::new(true),
+            is_woken: AtomicBool::new(false),
             shared: Arc::clone(&self.shared),
         });
-        self.slots[number] = Some(Slot {
-            future: Box::pin(future),
+        self.slots.push(Slot {
+            future: None,
             waker: Waker::from(Arc::clone(&flag)),
             flag,
         });
-        self.shared.woken.lock().push(number);
+        number
     }
 
-    /// Polls the futures that were woken, and returns whether there were any. The task is woken when others are.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Begins a turn of the task: a wake within it does not wake the task, which goes by [`Slots::is_woken`].
+    pub(super) fn attend(&self, cx: &Context<'_>) {
         self.shared.task.register(cx.waker());
-        self.shared.is_polled.store(true, Ordering::Release);
-        let mut any = false;
+        self.shared.is_attended.store(true, Ordering::Release);
+    }
+
+    /// Ends a turn of the task. The task is woken if futures are still to be polled.
+    pub(super) fn rest(&self, cx: &Context<'_>) {
+        self.shared.is_attended.store(false, Ordering::Release);
+        if self.is_woken() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// True if a future was woken that has not been polled since.
+    pub(super) fn is_woken(&self) -> bool {
+        !self.shared.woken.lock().is_empty()
+    }
+
+    /// Polls the futures that were woken.
+    pub(super) fn poll(&mut self) {
         for _ in 0..ROUNDS {
             mem::swap(&mut *self.shared.woken.lock(), &mut self.batch);
             if self.batch.is_empty() {
                 break;
             }
-            any = true;
             let mut batch = mem::take(&mut self.batch);
             for number in batch.drain(..) {
                 self.poll_one(number);
             }
             self.batch = batch;
         }
-        self.shared.is_polled.store(false, Ordering::Release);
-        if !self.shared.woken.lock().is_empty() {
-            cx.waker().wake_by_ref();
-        }
-        if self.is_empty() {
+        if self.is_empty() && self.slots.len() > KEPT {
             self.slots = Vec::new();
             self.free = Vec::new();
         }
-        any
     }
 
     fn poll_one(&mut self, number: usize) {
-        // A future that has ended may be woken once more; its number may be another's by now, which loses nothing.
-        let Some(slot) = self.slots.get_mut(number).and_then(Option::as_mut) else {
+        // A future that has ended may be woken once more; its place may be another's by now, which loses nothing.
+        let Some(slot) = self.slots.get_mut(number) else {
             return;
         };
         slot.flag.is_woken.store(false, Ordering::Release);
+        let Some(future) = &mut slot.future else {
+            return;
+        };
         let mut cx = Context::from_waker(&slot.waker);
-        if let Poll::Ready(()) = slot.future.as_mut().poll(&mut cx) {
-            self.slots[number] = None;
+        if let Poll::Ready(()) = future.as_mut().poll(&mut cx) {
+            slot.future = None;
             self.free.push(number);
         }
     }
@@ -155,6 +177,18 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+
+    /// One turn of the task that has the set. True if there was a future to poll.
+    async fn settle<F: Future<Output = ()>>(slots: &mut Slots<F>) -> bool {
+        poll_fn(|cx| {
+            slots.attend(cx);
+            let any = slots.is_woken();
+            slots.poll();
+            slots.rest(cx);
+            Poll::Ready(any)
+        })
+        .await
+    }
 
     #[tokio::test]
     async fn a_wake_polls_its_own_future_alone() {
@@ -172,17 +206,42 @@ mod tests {
                 .await;
             });
         }
-        let mut settle = async || poll_fn(|cx| Poll::Ready(slots.poll(cx))).await;
-        assert!(settle().await);
-        assert!(!settle().await);
+        assert!(settle(&mut slots).await);
+        assert!(!settle(&mut slots).await);
         bells[1].notify_one();
-        assert!(settle().await);
+        assert!(settle(&mut slots).await);
         let counts: Vec<_> = polls.iter().map(|count| count.get()).collect();
         assert_eq!(counts, [1, 2, 1]);
         bells[0].notify_one();
         bells[2].notify_one();
-        assert!(settle().await);
+        assert!(settle(&mut slots).await);
         assert!(slots.is_empty() && slots.slots.capacity() == 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_serves_one_future_after_the_other_also_when_the_one_before_is_woken_late() {
+        let polls = Rc::new(Cell::new(0));
+        let mut slots = Slots::default();
+        let mut late = None;
+        for n in 1..=3 {
+            let (count, waker) = (Rc::clone(&polls), Rc::new(Cell::new(None)));
+            let kept = Rc::clone(&waker);
+            slots.push(poll_fn(move |cx| {
+                count.set(count.get() + 1);
+                kept.set(Some(cx.waker().clone()));
+                Poll::Ready(())
+            }));
+            assert!(settle(&mut slots).await);
+            assert_eq!((polls.get(), slots.slots.len()), (n, 1));
+            assert!(slots.is_empty());
+            late = waker.take().or(late);
+            if let Some(waker) = &late {
+                waker.wake_by_ref();
+            }
+        }
+        assert!(settle(&mut slots).await);
+        assert!(!settle(&mut slots).await);
+        assert_eq!(polls.get(), 3);
     }
 
     #[tokio::test]
@@ -198,11 +257,13 @@ mod tests {
             cx.waker().wake_by_ref();
             Poll::Pending
         }));
-        poll_fn(|cx| Poll::Ready(slots.poll(cx))).await;
+        assert!(settle(&mut slots).await);
         assert_eq!(counted.get(), 2 * ROUNDS);
         // The task was woken for the rest.
         poll_fn(|cx| {
-            slots.poll(cx);
+            slots.attend(cx);
+            slots.poll();
+            slots.rest(cx);
             match slots.is_empty() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

@@ -78,9 +78,14 @@ impl Lease {
         };
         poll_fn(|cx| {
             turn(driver, cx);
-            let done = work.as_mut().poll(cx);
-            // What the work has written leaves at once.
-            turn(driver, cx);
+            let Some(connection) = driver else {
+                return work.as_mut().poll(cx);
+            };
+            let (done, is_due) = connection.attend(|| work.as_mut().poll(cx));
+            if is_due {
+                // What the work has written leaves at once.
+                turn(driver, cx);
+            }
             done
         })
         .await
