@@ -36,6 +36,7 @@ mod retry;
 mod reviews;
 mod rewound;
 mod role;
+mod service_view;
 mod session;
 mod slots;
 mod sniff;

@@ -2,14 +2,16 @@
 //! under way.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 
-use lateen_config::next_hop::{self, Choice, NextHop, Resolve};
+use lateen_config::next_hop::{self, NextHop, Resolve};
 use lateen_config::{ServiceKey, Workload};
 use lateen_exchange::Protocol;
 use lateen_types::{Strng, WorkloadUid};
 
 use super::destination::Target;
 use super::endpoint::Endpoint;
+use super::service_view::{Drawn, KnownEndpoint, Way};
 use super::session::Session;
 use super::view::View;
 use crate::dns::ResolveError;
@@ -59,30 +61,38 @@ impl Tried {
 }
 
 /// Chooses an endpoint that was not tried. Of two that are drawn, it is the one with fewer requests under way in `protocol`;
-/// without one the first is taken. `host` is the host that the client names, in lower case.
+/// without one the first is taken. `host` gives the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
-pub(super) async fn choose(
+pub(super) async fn choose<'h>(
     session: &Session,
     view: &View,
     tried: &Tried,
     protocol: Option<Protocol>,
-    host: Option<&str>,
-) -> Result<Endpoint, NoEndpoint> {
-    let drawn = draw(session, view, tried)?;
-    let first = settle(session, view, tried, drawn, host).await?;
-    let Some(protocol) = protocol.filter(|_| !first.is_last) else {
+    host: impl FnOnce() -> Option<&'h str>,
+) -> Result<Rc<KnownEndpoint>, NoEndpoint> {
+    let Drawn { way, others, .. } = draw(session, view, tried)?;
+    let (first, others) = match way {
+        Way::Known(known) => (known, others),
+        Way::Chosen(next_hop) => {
+            let (endpoint, others) =
+                settle(session, view, tried, *next_hop, others, host()).await?;
+            (Rc::new(endpoint.into()), others)
+        }
+    };
+    let is_last = others <= tried.endpoints.len();
+    let Some(protocol) = protocol.filter(|_| !is_last) else {
         return Ok(first);
     };
-    let second = draw(session, view, tried)?;
-    if matches!(second.next_hop, NextHop::Resolve(_)) {
-        return Ok(first);
-    }
-    let second = Endpoint::of(second.next_hop, false);
-    let outstanding = |endpoint: &Endpoint| {
-        let upstreams = &session.waypoint.upstreams;
-        upstreams.outstanding(&endpoint.hop, protocol)
+    let second = match draw(session, view, tried)?.way {
+        Way::Known(known) => known,
+        Way::Chosen(next_hop) if matches!(*next_hop, NextHop::Resolve(_)) => return Ok(first),
+        Way::Chosen(next_hop) => Rc::new(Endpoint::of(*next_hop).into()),
+    };
+    let outstanding = |known: &KnownEndpoint| {
+        let upstream = session.waypoint.upstream(known, protocol);
+        upstream.outstanding()
     };
     Ok(match outstanding(&second) < outstanding(&first) {
         true => second,
@@ -91,7 +101,23 @@ pub(super) async fn choose(
 }
 
 /// Draws one of the endpoints.
-fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Choice, NoEndpoint> {
+fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Drawn, NoEndpoint> {
+    let worker = &session.waypoint.worker;
+    let of_service = session.service_view(view);
+    let avoid = |workload: &Workload| tried.has(workload);
+    let random = |below| worker.random_below(below);
+    let drawn = match of_service.and_then(|service| service.draw(view, avoid, random)) {
+        Some(drawn) => drawn?,
+        None => look_up(session, view, tried)?,
+    };
+    match drawn.avoided || tried.is_over {
+        true => Err(NoEndpoint::Tried),
+        false => Ok(drawn),
+    }
+}
+
+/// Draws an endpoint of a destination that is looked up for each request: a workload, and a service without endpoints.
+fn look_up(session: &Session, view: &View, tried: &Tried) -> Result<Drawn, NoEndpoint> {
     let View { snapshot, own, .. } = view;
     let address = session.destination.address;
     let avoid = |workload: &Workload| tried.has(workload);
@@ -112,28 +138,26 @@ fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Choice, NoEndpo
             next_hop::outbound_to_workload(snapshot, own, there, address, &avoid, random)?
         }
     };
-    match choice.avoided || tried.is_over {
-        true => Err(NoEndpoint::Tried),
-        false => Ok(choice),
-    }
+    Ok(choice.into())
 }
 
-/// Finds the address of an endpoint that is known by hostname; it may lead to a service whose endpoint is, too.
+/// Finds the address of an endpoint that is known by hostname; it may lead to a service whose endpoint is, too. `others` is the number
+/// of other endpoints, which is returned for those of the service at the end.
 async fn settle(
     session: &Session,
     view: &View,
     tried: &Tried,
-    mut choice: Choice,
+    mut next_hop: NextHop,
+    mut others: usize,
     host: Option<&str>,
-) -> Result<Endpoint, NoEndpoint> {
+) -> Result<(Endpoint, usize), NoEndpoint> {
     let View { snapshot, own, .. } = view;
     let waypoint = &session.waypoint;
     let avoid = |workload: &Workload| tried.has(workload);
     loop {
-        let is_last = choice.others <= tried.endpoints.len();
-        let resolve = match choice.next_hop {
+        let resolve = match next_hop {
             NextHop::Resolve(resolve) => resolve,
-            next_hop => return Ok(Endpoint::of(next_hop, is_last)),
+            next_hop => return Ok((Endpoint::of(next_hop), others)),
         };
         // The addresses of one host are taken one at a time, and its connections are shared.
         let first = &mut |_| 0;
@@ -143,7 +167,8 @@ async fn settle(
             let answers = waypoint.names.of_host(host).await?;
             let address = picked(&resolve, host, &answers, first)?;
             let choice = resolve.to_host(snapshot, own, (host, address), &avoid)?;
-            return Ok(Endpoint::of(choice.next_hop, is_last).of_host(host.into()));
+            let endpoint = Endpoint::of(choice.next_hop).of_host(host.into());
+            return Ok((endpoint, others));
         }
         let service = resolve.service.as_ref();
         let is_round_robin = service.is_some_and(|service| service.is_round_robin);
@@ -154,11 +179,12 @@ async fn settle(
             true => picked(&resolve, hostname, &answers, first)?,
             false => picked(&resolve, hostname, &answers, random)?,
         };
-        choice = resolve.at(snapshot, own, address, &avoid, random)?;
+        let choice = resolve.at(snapshot, own, address, &avoid, random)?;
         if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {
-            let hostname = hostname.clone();
-            return Ok(Endpoint::of(choice.next_hop, is_last).of_host(hostname));
+            let endpoint = Endpoint::of(choice.next_hop).of_host(hostname.clone());
+            return Ok((endpoint, others));
         }
+        (next_hop, others) = (choice.next_hop, choice.others);
     }
 }
 

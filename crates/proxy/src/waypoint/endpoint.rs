@@ -17,13 +17,11 @@ pub(super) struct Endpoint {
     pub(super) workload: Option<Arc<Workload>>,
     /// The endpoint that was picked; `None` if there is none to pick, but the client's own destination.
     pub(super) uid: Option<WorkloadUid>,
-    /// There are no other endpoints that were not tried.
-    pub(super) is_last: bool,
 }
 
 impl Endpoint {
     /// The endpoint of a next hop whose address is known.
-    pub(super) fn of(next_hop: NextHop, is_last: bool) -> Self {
+    pub(super) fn of(next_hop: NextHop) -> Self {
         let (hop, workload, uid) = match next_hop {
             NextHop::Tunnel(tunnel) => through(tunnel),
             NextHop::Plain {
@@ -35,12 +33,7 @@ impl Endpoint {
             NextHop::Passthrough { target, .. } => (plain(target), None, None),
             NextHop::Resolve(_) => unreachable!("a hostname is resolved before"),
         };
-        Self {
-            hop,
-            workload,
-            uid,
-            is_last,
-        }
+        Self { hop, workload, uid }
     }
 
     /// Has requests share the connections of a host, whichever of its addresses they lead to.

@@ -103,16 +103,13 @@ impl Connections {
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {
-            let chosen = choose(&session, &view, &tried, None, None).now_or_never();
-            let Some(Ok(endpoint)) = chosen else { break };
+            let chosen = choose(&session, &view, &tried, None, || None).now_or_never();
+            let Some(Ok(known)) = chosen else { break };
             let memory = Memory::default();
-            let number = || waypoint.numbers.next();
-            let upstream = waypoint
-                .upstreams
-                .get(&endpoint.hop, Protocol::Http1, number);
+            let upstream = waypoint.upstream(&known, Protocol::Http1);
             let config = waypoint.client_config(Protocol::Http1);
             upstream.keep(Wire::Memory(memory.clone()), config);
-            tried.add(&endpoint);
+            tried.add(&known.endpoint);
             endpoints.push(memory);
         }
         assert!(!endpoints.is_empty(), "the service has endpoints");

@@ -220,6 +220,10 @@ impl RequestFacts for Facts<'_> {
             .chain(of_handshake(self.head, name))
     }
 
+    fn may_have(&self, name: &FieldName) -> bool {
+        head::fields(self.head).may_have(name) || head::is_upgrade(self.head)
+    }
+
     fn remote_ip(&self) -> IpAddr {
         match self.head {
             Canonical::Request(head) => head.client(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lateen_config::Workload;
 use lateen_http::{Canonical, Fields, Known, RequestHead, ResponseHead, Trailers};
 use lateen_telemetry::{
-    Finished, GrpcStatus, Key, Labels, Line, Party, Protocol, Reporter, RequestFlags,
+    Finished, GrpcStatus, Key, Labels, Line, Part, Party, Protocol, Reporter, RequestFlags,
     ResponseFlags, Security,
 };
 use lateen_types::NamespacedName;
@@ -35,7 +35,7 @@ pub(super) struct Record {
     flags: Cell<RequestFlags>,
     /// The answer's head was sent.
     answered: Cell<Option<Duration>>,
-    /// The request was given to the endpoint as a whole.
+    /// The request was given to the endpoint as a whole. Without a format the time is 0, which nobody asks for.
     sent: Cell<Option<Duration>>,
     /// The request was given to this many connections.
     attempts: Cell<u32>,
@@ -84,7 +84,7 @@ struct Served {
     local: Cell<Option<SocketAddr>>,
     /// The endpoint that the gateway of another network chose.
     far_end: OnceCell<Rc<FarEnd>>,
-    /// When the attempt began.
+    /// When the attempt began; 0 without a format.
     begun: Duration,
 }
 
@@ -156,7 +156,7 @@ impl Record {
             Canonical::Connect(_) => "CONNECT".len(),
         };
         let line = line + head::authority(&head).as_bytes().len();
-        add(&self.request.head, line + weight(head::fields(&head)));
+        add(&self.request.head, line + head::fields(&head).lines_len());
         if head::is_grpc(&head) {
             self.grpc.set(Some(Grpc::default()));
         }
@@ -177,7 +177,7 @@ impl Record {
             address: Cell::new(endpoint.hop.application()),
             local: Cell::new(None),
             far_end: OnceCell::new(),
-            begun: self.start.elapsed(),
+            begun: self.elapsed_for_format(),
         }));
         self.sent.set(None);
         self.transport_failure.replace(None);
@@ -206,7 +206,15 @@ impl Record {
 
     /// Notes that the endpoint was given the whole request.
     pub(super) fn sent(&self) {
-        self.sent.set(Some(self.start.elapsed()));
+        self.sent.set(Some(self.elapsed_for_format()));
+    }
+
+    /// The time since the request began, if the format may ask for it: the clock is read several times for each request.
+    fn elapsed_for_format(&self) -> Duration {
+        match self.format {
+            Some(_) => self.start.elapsed(),
+            None => Duration::ZERO,
+        }
     }
 
     /// Connections that the request was given to, or that could not be opened.
@@ -238,7 +246,7 @@ impl Record {
     pub(super) fn answered(&self, mut head: ResponseHead) {
         self.answered_with(head.status().code());
         self.is_served.set(true);
-        add(&self.response.head, weight(head.fields()));
+        add(&self.response.head, head.fields().lines_len());
         self.note_grpc_status(head.fields());
         if self
             .format
@@ -287,7 +295,7 @@ impl Record {
 
     /// Notes the trailers of the answer.
     pub(super) fn trailers(&self, trailers: Trailers) {
-        add(&self.response.trailers, weight(trailers.fields()));
+        add(&self.response.trailers, trailers.fields().lines_len());
         self.note_grpc_status(trailers.fields());
         if self
             .format
@@ -401,14 +409,8 @@ impl Record {
         let session = &self.session;
         let served = self.served.borrow();
         let served = served.as_ref();
-        line.address("src.addr", session.tunnel.client);
-        text(&mut line, "src.workload", session.source_name.as_deref());
-        text(
-            &mut line,
-            "src.namespace",
-            session.source.namespace.as_deref(),
-        );
-        line.identity("src.identity", session.tunnel.peer.identity());
+        let [source, asked] = session.log_parts.get_or_init(|| parts(session));
+        line.part(source);
         if let Some(served) = served {
             line.address("dst.addr", served.address.get());
         }
@@ -419,8 +421,7 @@ impl Record {
             service.map(|service| &*service.hostname),
         );
         text(&mut line, "dst.workload", served.and_then(Served::name));
-        line.address("dst.asked", session.destination.address);
-        line.text("direction", "inbound");
+        line.part(asked);
         self.log_head(&mut line);
         self.log_outcome(&mut line, duration);
         line.write();
@@ -480,6 +481,21 @@ impl Drop for Record {
 /// Envoy's word for a client that has left.
 const LEFT: &str = "downstream_remote_disconnect";
 
+/// The fields of the source, and those of the address that was asked for.
+fn parts(session: &Session) -> [Part; 2] {
+    let source = Part::of(|line| {
+        line.address("src.addr", session.tunnel.client);
+        text(line, "src.workload", session.source_name.as_deref());
+        text(line, "src.namespace", session.source.namespace.as_deref());
+        line.identity("src.identity", session.tunnel.peer.identity());
+    });
+    let asked = Part::of(|line| {
+        line.address("dst.asked", session.destination.address);
+        line.text("direction", "inbound");
+    });
+    [source, asked]
+}
+
 fn text(line: &mut Line, name: &'static str, value: Option<&str>) {
     if let Some(value) = value {
         line.text(name, value);
@@ -492,12 +508,4 @@ fn request_id(head: &RequestHead) -> Option<&[u8]> {
 
 fn add(cell: &Cell<u64>, bytes: usize) {
     cell.set(cell.get() + bytes as u64);
-}
-
-/// The bytes of fields as lines of HTTP/1, which Istio's byte counters come close to.
-fn weight(fields: &Fields) -> usize {
-    fields
-        .iter()
-        .map(|field| field.name().len() + field.value().len() + ": \r\n".len())
-        .sum()
 }

@@ -18,7 +18,6 @@ use lateen_types::NamespacedName;
 
 use super::choose::{NoEndpoint, Tried, choose};
 use super::dial::{Origin, open};
-use super::endpoint::Endpoint;
 use super::forward::{Broken, Keys, forward};
 use super::head;
 use super::local_reply;
@@ -26,6 +25,7 @@ use super::mesh::Mesh;
 use super::policy::{TOKEN_REFUSED, Verdict};
 use super::record::Record;
 use super::relays::{CHANGED, Denial, Tracked};
+use super::service_view::KnownEndpoint;
 use super::session::Session;
 use super::switched;
 use super::upstream::{Lease, UpstreamError};
@@ -155,7 +155,11 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
         record.fail(RequestFlags::NoRoute, NO_ROUTE, UNBOUND.to_owned());
         return Err(NO_UPSTREAM);
     }
-    let rules = view.request_rules(session.service_key());
+    let of_service = session.service_view(&view);
+    let rules = match &of_service {
+        Some(service) => &service.rules,
+        None => view.request_rules(None),
+    };
     match session.judge.request(rules, &session.peer_facts(), head) {
         Verdict::Admitted => Ok(()),
         Verdict::Denied { policy, reason } => {
@@ -244,10 +248,10 @@ async fn endpoint(
     head: &Canonical,
     tried: &Tried,
     protocol: Protocol,
-) -> Result<(Endpoint, Arc<Mesh>), NoEndpoint> {
+) -> Result<(Rc<KnownEndpoint>, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
-    let host = head::host(head);
+    let host = || head::host(head);
     let endpoint = choose(session, &view, tried, Some(protocol), host).await?;
     Ok((endpoint, Arc::clone(&view.mesh)))
 }
@@ -284,7 +288,7 @@ impl Attempt<'_> {
     async fn run(
         &self,
         below: &mut Option<server::Exchange>,
-        endpoint: Endpoint,
+        known: Rc<KnownEndpoint>,
         tried: &mut Tried,
     ) -> Outcome {
         let Self {
@@ -298,15 +302,15 @@ impl Attempt<'_> {
             return Outcome::Over;
         };
         let waypoint = &session.waypoint;
-        let upstream = waypoint
-            .upstreams
-            .get(&endpoint.hop, protocol, || waypoint.numbers.next());
+        let endpoint = &known.endpoint;
+        let upstream = waypoint.upstream(&known, protocol);
         let _occupied = upstream.occupy();
-        record.attempt(&upstream, &endpoint);
+        record.attempt(&upstream, endpoint);
         let connect = || {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
             let limit = mesh.connect_timeout;
-            async move { open(&waypoint, &hop, Origin::default(), limit).await }
+            // Requests that find a connection have no room for it.
+            async move { Box::pin(open(&waypoint, &hop, Origin::default(), limit)).await }
         };
         let lease = tokio::select! {
             biased;
@@ -317,7 +321,7 @@ impl Attempt<'_> {
         let mut lease = match lease {
             Ok(lease) => lease,
             Err(error) => {
-                tried.add(&endpoint);
+                tried.add(endpoint);
                 return unopened(record, &error);
             }
         };
@@ -356,7 +360,7 @@ impl Attempt<'_> {
             }
             Err(Broken::Client(error)) => left(record, &error),
             Err(Broken::Late) => {
-                tried.add(&endpoint);
+                tried.add(endpoint);
                 let failed = Failed {
                     answer: TOO_LATE,
                     flags: RequestFlags::UpstreamRequestTimeout,
@@ -379,7 +383,7 @@ impl Attempt<'_> {
             Err(Broken::Upstream(error)) => {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
                 if !lease.is_reused() || !lease.handle().is_closed() {
-                    tried.add(&endpoint);
+                    tried.add(endpoint);
                 }
                 let mut failure = Failure::of(&error, head, lease.is_reused());
                 if failure.repeat == Repeat::IfLost && !mesh.retry.repeats_lost {

@@ -77,6 +77,7 @@ impl Role for Waypoint {
         if let Some(view) = view {
             let view = Rc::new(view);
             self.view.replace(Some(Rc::clone(&view)));
+            self.service_views.clear();
             self.reviews.review(&view);
         }
         // What labels follow from may have changed.

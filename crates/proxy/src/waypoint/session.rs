@@ -1,20 +1,21 @@
 //! Facts of one stream of a tunnel, which hold for all of its requests: the peer, the source, and the destination.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use lateen_config::ServiceKey;
 use lateen_config::l7::Standing;
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
-use lateen_telemetry::Party;
+use lateen_telemetry::{Part, Party};
 use lateen_types::{Strng, VerifiedPeer};
 
 use super::destination::{self, Destination, Target};
 use super::listing::{self, About};
 use super::policy::Judge;
+use super::service_view::ServiceView;
 use super::state::Waypoint;
 use super::view::View;
 use crate::describe;
@@ -52,6 +53,10 @@ pub(super) struct Session {
     server_name: OnceCell<String>,
     /// The standing of the destination to this waypoint, in the view of this number.
     standing: Cell<(u64, Standing)>,
+    /// The fields of the access log that all requests have in common, for those who write it.
+    pub(super) log_parts: OnceCell<[Part; 2]>,
+    /// The service as it was last looked up, while its view is in force.
+    service_view: RefCell<Weak<ServiceView>>,
 }
 
 impl Session {
@@ -91,6 +96,8 @@ impl Session {
             tunnel: Rc::clone(tunnel),
             server_name: OnceCell::new(),
             standing: Cell::new((view.number, Standing::Bound)),
+            log_parts: OnceCell::new(),
+            service_view: RefCell::default(),
             destination,
             baggage,
             forwarded,
@@ -107,6 +114,19 @@ impl Session {
         let standing = destination::standing(view, &self.waypoint.own, target);
         self.standing.set((view.number, standing));
         standing
+    }
+
+    /// Returns the service in a view; none for a workload. It is looked up once a view.
+    pub(super) fn service_view(&self, view: &View) -> Option<Rc<ServiceView>> {
+        let service = self.destination.target.service()?;
+        let known = self.service_view.borrow().upgrade();
+        if let Some(known) = known.filter(|known| known.is_of(view)) {
+            return Some(known);
+        }
+        let views = &self.waypoint.service_views;
+        let found = views.get(view, service, self.destination.address);
+        self.service_view.replace(Rc::downgrade(&found));
+        Some(found)
     }
 
     /// Notes the server name that the client's TLS asks for.

@@ -22,8 +22,9 @@ use super::names::Names;
 use super::numbers::Numbers;
 use super::own::Own;
 use super::reviews::Reviews;
+use super::service_view::{KnownEndpoint, ServiceViews};
 use super::turns::{Peer, Turns};
-use super::upstream::{UpstreamError, Upstreams};
+use super::upstream::{Upstream, UpstreamError, Upstreams};
 use super::view::View;
 use crate::dns::File;
 use crate::tunnels::Tunnels;
@@ -34,7 +35,7 @@ const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 /// The time after which a client's connection without a request ends: Istio's.
 const CLIENT_IDLE: Duration = Duration::from_secs(3600);
 
-/// The time after which a connection to an endpoint without a request ends.
+/// The time after which a connection of HTTP/2 to an endpoint without a request ends.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(300);
 
 /// How often time-outs of connections are checked: each check wakes the connection.
@@ -126,6 +127,8 @@ pub struct Waypoint {
     pub(super) numbers: Numbers,
     /// The configuration in force, as this role reads it.
     pub(super) view: RefCell<Option<Rc<View>>>,
+    /// Services as requests for them see them in this view.
+    pub(super) service_views: ServiceViews,
     /// Parameters of clients' connections and of connections to endpoints: HTTP/1 and HTTP/2 of each.
     server: [Config; 2],
     client: [Config; 2],
@@ -180,11 +183,19 @@ impl Waypoint {
             reviews: Reviews::default(),
             listing: Listing::default(),
             view: RefCell::new(None),
+            service_views: ServiceViews::default(),
             server: PROTOCOLS.map(|protocol| Config {
                 half_close: false,
                 ..parameters(protocol, CLIENT_IDLE)
             }),
-            client: PROTOCOLS.map(|protocol| parameters(protocol, UPSTREAM_IDLE)),
+            client: PROTOCOLS.map(|protocol| match protocol {
+                // The request that uses such a connection drives it, and `upstream::idle` ends it after its last one.
+                Protocol::Http1 => Config {
+                    timeouts: None,
+                    ..Config::new(protocol)
+                },
+                Protocol::Http2 => parameters(protocol, UPSTREAM_IDLE),
+            }),
             is_cut: Cell::new(false),
             cut: Notify::new(),
         }
@@ -200,10 +211,20 @@ impl Waypoint {
         self.client[usize::from(protocol == Protocol::Http2)].clone()
     }
 
+    /// The connections to an endpoint.
+    pub(super) fn upstream(&self, known: &KnownEndpoint, protocol: Protocol) -> Rc<Upstream> {
+        known.upstream(&self.upstreams, &self.numbers, protocol)
+    }
+
     /// The configuration in force. Waits up to [`Timeouts::workload`] for one that names the proxy's own workload.
     pub(super) async fn view(&self) -> Option<Rc<View>> {
+        let now = self.view.borrow().clone();
+        if now.is_some() {
+            return now;
+        }
         let look = |_| self.view.borrow().clone();
-        self.worker.find(self.timeouts.workload, look).await
+        // It is there but for the first moments of the process, so requests have no room for the wait.
+        Box::pin(self.worker.find(self.timeouts.workload, look)).await
     }
 
     /// The format of the access log; `None`: Lateen's own lines.

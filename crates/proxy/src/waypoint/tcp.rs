@@ -102,15 +102,17 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
     let mut attempts = 0;
     let mut last = None;
     loop {
-        let endpoint = match choose(session, &view, &tried, None, session.server_name()).await {
-            Ok(endpoint) => endpoint,
+        let host = || session.server_name();
+        let known = match choose(session, &view, &tried, None, host).await {
+            Ok(known) => known,
             Err(why) => return Err(failed(last.unwrap_or_else(|| why.to_string()))),
         };
+        let endpoint = &known.endpoint;
         attempts += 1;
         let limit = view.mesh.connect_timeout;
         match open(waypoint, &endpoint.hop, origin(session), limit).await {
             Ok(wire) => {
-                let mut opening = opening(session, Some(&endpoint), start);
+                let mut opening = opening(session, Some(endpoint), start);
                 if let Some(far_end) = wire.far_end() {
                     opening.destination_name = far_end.party.workload.clone();
                     opening.labels.destination = far_end.party.clone();
@@ -128,7 +130,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
             Err(error) if error.blames_endpoint() && attempts < ATTEMPTS => {
                 tracing::debug!(%error, "trying another endpoint");
                 waypoint.metrics.connect_retried();
-                tried.add(&endpoint);
+                tried.add(endpoint);
                 last = Some(error.to_string());
             }
             Err(error) => return Err(failed(error.to_string())),

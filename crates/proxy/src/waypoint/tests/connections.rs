@@ -6,6 +6,7 @@ use lateen_exchange::Protocol;
 use lateen_http::Length;
 use lateen_proto::l7::Action;
 use lateen_proto::workload::AppProtocol;
+use lateen_testkit::wds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::spawn_local;
@@ -50,6 +51,30 @@ fn tcp_is_relayed_whether_the_port_says_so_or_its_first_bytes_do() {
                 world.metric("istio_tcp_connections_opened_total", &labels),
                 Some(1.0)
             );
+        }
+    });
+}
+
+#[test]
+fn requests_of_an_open_connection_go_to_the_endpoints_that_the_service_has_by_then() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let mut world = World::start().await;
+            let first = Application::plain(world.endpoint(), protocol, tell).await;
+            let client = connection(world.stream().await, protocol);
+            for _ in 0..2 {
+                assert_eq!(get(&client, "GET", "/").await.0, 200);
+            }
+            let second = world.put_plain_endpoint("server", "app", 4);
+            world.configure().await;
+            let second = Application::plain(second, protocol, tell).await;
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+            assert_eq!((first.requests.get(), second.requests.get()), (2, 1));
+            world
+                .resources
+                .retain(|(name, _)| *name != wds::uid("default", "app"));
+            world.configure().await;
+            assert_eq!(get(&client, "GET", "/").await.0, 503);
         }
     });
 }

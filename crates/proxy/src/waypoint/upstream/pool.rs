@@ -123,14 +123,6 @@ impl Upstreams {
         upstream
     }
 
-    /// Requests under way at this hop.
-    pub(crate) fn outstanding(&self, hop: &Hop, protocol: Protocol) -> usize {
-        let known = self.0.borrow();
-        known
-            .get(&Key::of(hop, protocol))
-            .map_or(0, |upstream| upstream.outstanding.get())
-    }
-
     /// Ends connections that were idle for long or have ended, and forgets endpoints that have none.
     pub(crate) fn tidy(&self, now: Instant) {
         self.0.borrow_mut().retain(|_, upstream| {
@@ -173,6 +165,11 @@ impl Upstream {
     /// A number that no other endpoint of this worker has.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Requests under way.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding.get()
     }
 
     /// The protocol that is spoken to the endpoint.
