@@ -195,3 +195,35 @@ impl From<Choice> for Drawn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waypoint::hop::Hop;
+
+    #[test]
+    fn connections_that_the_worker_has_forgotten_are_looked_up_anew() {
+        let (upstreams, numbers) = (Upstreams::default(), Numbers::default());
+        let known = KnownEndpoint::from(Endpoint {
+            hop: Hop {
+                address: ([192, 0, 2, 1], 80).into(),
+                tunnel: None,
+                host: None,
+            },
+            workload: None,
+            uid: None,
+        });
+        let number = |protocol| known.upstream(&upstreams, &numbers, protocol).number();
+        let first = number(Protocol::Http1);
+        assert_eq!(number(Protocol::Http1), first);
+        assert_ne!(number(Protocol::Http2), first);
+        let used = known.upstream(&upstreams, &numbers, Protocol::Http1);
+        upstreams.clear();
+        assert_eq!(number(Protocol::Http1), first, "a request has it");
+        drop(used);
+        upstreams.clear();
+        let again = number(Protocol::Http1);
+        assert_ne!(again, first);
+        assert_eq!(number(Protocol::Http1), again);
+    }
+}
