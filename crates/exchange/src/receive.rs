@@ -139,6 +139,16 @@ impl Core {
         error.into()
     }
 
+    /// Answers a request head of HTTP/1 that takes too long. Where the rest of an answered request does, there is no answer.
+    pub(crate) fn refuse_slow_head(&mut self) {
+        if let Codec::Server1(http1) = &mut self.codec {
+            let error = http1.head_timed_out();
+            if http1.respond(error.status(), [], Length::None).is_ok() {
+                self.note_refused(error.status());
+            }
+        }
+    }
+
     fn serve1(&mut self, event: ServerEvent) -> (News, Wakes) {
         match event {
             ServerEvent::Request { head, end } => {

@@ -49,7 +49,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
 
     /// The next request; none when the connection is over. HTTP/1 gives the next one when the answer before is complete.
     ///
-    /// Requests with an invalid or too large head are answered here, with 400, 414, 431, 501 or 505.
+    /// Requests with an invalid, too large or too slow head are answered here, with 400, 408, 414, 431, 501 or 505.
     ///
     /// # Errors
     /// The connection failed.
@@ -91,7 +91,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         self.driver.shared.attend(work)
     }
 
-    /// The status of a request that was answered here, since its head is invalid or too large; see [`Connection::poll_next`]. Each is
+    /// The status of a request that was answered here, since its head is invalid, too large or too slow; see
+    /// [`Connection::poll_next`]. Each is
     /// given once, and of many that nobody asks for some are forgotten.
     pub fn next_refused(&mut self) -> Option<u16> {
         self.driver.shared.borrow().refused.pop_front()

@@ -146,6 +146,7 @@ impl Timer {
             }
         }
         if grow(&mut self.head, is_in_head) >= self.times.head {
+            core.refuse_slow_head();
             return Err(ConnectionError::HeadTimeout);
         }
         if is_idle {

@@ -311,7 +311,7 @@ fn pipelined_requests_are_read_ahead_to_one_buffer_at_most() {
 }
 
 #[test]
-fn slow_head_ends_the_connection() {
+fn slow_head_is_answered_with_408() {
     local(async {
         let (mut peer, io) = duplex(4096);
         let mut config = Config::new(Protocol::Http1);
@@ -323,8 +323,49 @@ fn slow_head_ends_the_connection() {
         });
         let mut server = server::Connection::new(io, config);
         peer.write_all(b"GET / HT").await.expect("there is room");
-        let ended = server.next().await.map(|_| ());
+        let driver = spawn_local(async move {
+            let ended = server.next().await.map(|_| ());
+            (ended, server.next_refused())
+        });
+        let told = text(&mut peer).await;
+        assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
+        assert!(told.contains("connection: close"), "{told}");
+        drop(peer);
+        let (ended, refused) = driver.await.expect("no panic");
         assert!(matches!(ended, Err(ConnectionError::HeadTimeout)));
+        assert_eq!(refused, Some(408));
+    });
+}
+
+#[test]
+fn slow_rest_of_an_answered_request_gets_no_second_answer() {
+    local(async {
+        let (mut peer, io) = duplex(4096);
+        let mut config = Config::new(Protocol::Http1);
+        config.timeouts = Some(Timeouts {
+            check_interval: Duration::from_millis(10),
+            head: Duration::from_millis(50),
+            linger: Duration::from_millis(50),
+            ..Timeouts::default()
+        });
+        let mut server = server::Connection::new(io, config);
+        let request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nab";
+        peer.write_all(request).await.expect("there is room");
+        let driver = spawn_local(async move {
+            let (_, exchange) = server.next().await.expect("no fault").expect("one");
+            exchange
+                .reply(Status::OK, &[], Length::None)
+                .expect("it is open");
+            drop(exchange);
+            let ended = server.next().await.map(|_| ());
+            (ended, server.next_refused())
+        });
+        let told = text(&mut peer).await;
+        assert_eq!(told.matches("HTTP/1.1 ").count(), 1, "{told}");
+        drop(peer);
+        let (ended, refused) = driver.await.expect("no panic");
+        assert!(matches!(ended, Err(ConnectionError::HeadTimeout)));
+        assert_eq!(refused, None);
     });
 }
 

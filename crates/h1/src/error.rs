@@ -104,6 +104,9 @@ pub enum Error {
     /// Bytes from a server while no request is open.
     #[error("peer sent bytes that answer no request")]
     Unsolicited,
+    /// The head of a request is not complete in time (RFC 9110 §15.5.9). The driver measures the time.
+    #[error("peer took too long to send a request head")]
+    HeadTimeout,
     /// The peer ended the connection within a message (RFC 9112 §8).
     #[error("peer closed the connection within a message")]
     Truncated,
@@ -118,6 +121,7 @@ impl Error {
         match self {
             Error::HeadTooLarge | Error::TooManyFields => 431,
             Error::TargetTooLong => 414,
+            Error::HeadTimeout => 408,
             Error::CodingUnknown => 501,
             Error::Version => 505,
             Error::StatusLine

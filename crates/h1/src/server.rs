@@ -212,6 +212,12 @@ impl ServerConnection {
         self.inbound = Inbound::Closed;
     }
 
+    /// Says that the head of the next request takes too long. It may be answered as one with the fault that this returns.
+    pub fn head_timed_out(&mut self) -> Error {
+        self.fail(Error::HeadTimeout);
+        Error::HeadTimeout
+    }
+
     /// Says that the peer sends no more. A request that is complete can still be answered (RFC 9112 §9.5).
     pub fn end_of_input(&mut self) -> Result<(), Error> {
         if let Some(error) = self.failed {

@@ -117,10 +117,10 @@ pub(super) async fn serve(session: Rc<Session>, request: FramedRequest, below: s
     send(&session, below, &record).await;
 }
 
-/// Tells of a request with an invalid or too large head, which its connection has answered.
+/// Tells of a request with an invalid, too large or too slow head, which its connection has answered.
 pub(super) fn refused(session: &Rc<Session>, status: u16) {
     let record = Record::new(session);
-    let reason = "the request's head is invalid or too large".to_owned();
+    let reason = "the request's head is invalid, too large or too slow".to_owned();
     record.fail(RequestFlags::DownstreamProtocolError, INVALID_HEAD, reason);
     record.replied(status, 0);
 }
