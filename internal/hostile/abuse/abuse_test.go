@@ -1,0 +1,107 @@
+package abuse
+
+import (
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"lateen.dev/lateen/internal/hostile/upstream"
+)
+
+// listen is a listener on the loopback address, and the way to it.
+func listen(t *testing.T) (net.Listener, Dial) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener, func() (net.Conn, error) { return net.Dial("tcp", listener.Addr().String()) }
+}
+
+// stub reads the first bytes of a connection, says something, and reads on to the end.
+func stub(t *testing.T, say func(io.Writer)) Dial {
+	t.Helper()
+	listener, dial := listen(t)
+	serve := func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1000))
+		say(conn)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return dial
+}
+
+func named(t *testing.T, name string) Client {
+	t.Helper()
+	i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no client %q", name)
+	}
+	return Clients[i]
+}
+
+func TestAClientTellsWhatTheProxySaid(t *testing.T) {
+	refuse := func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 431 Too Large\r\ncontent-length: 0\r\n\r\n") }
+	for _, name := range []string{"ten thousand fields", "a head that never ends", "a head of one byte a second"} {
+		if got := named(t, name).Run(stub(t, refuse)); got != "431" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	goaway := func(w io.Writer) {
+		framer := http2.NewFramer(w, nil)
+		_ = framer.WriteSettings()
+		_ = framer.WriteGoAway(1, http2.ErrCodeEnhanceYourCalm, nil)
+	}
+	for _, name := range []string{"ten thousand streams, opened and reset", "pings that never end"} {
+		if got := named(t, name).Run(stub(t, goaway)); got != calm {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := named(t, "settings that never end").Run(stub(t, func(io.Writer) {})); got != closed {
+		t.Errorf("a proxy that says nothing: %s", got)
+	}
+}
+
+func TestAClientThatReadsNothingStopsItsServer(t *testing.T) {
+	listener, dial := listen(t)
+	lane := upstream.Serve(listener)
+	defer lane.Close()
+	written, err := Unread(dial, lane)
+	if err != nil || written == 0 {
+		t.Errorf("%d bytes, %v", written, err)
+	}
+}
+
+func TestAPoliteClientCountsWhatItGets(t *testing.T) {
+	listener, dial := listen(t)
+	lane := upstream.Serve(listener)
+	defer lane.Close()
+	served := Begin(dial)
+	refused := Begin(stub(t, func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }))
+	time.Sleep(300 * time.Millisecond)
+	served.End()
+	_ = listener.Close()
+	refused.End()
+	if s := served.Lap(); s.Answered == 0 || len(s.Failed) > 0 || s.P99 < s.P50 {
+		t.Errorf("%+v", s)
+	}
+	if s := refused.Lap(); s.Answered > 0 || len(s.Failed) == 0 {
+		t.Errorf("%+v", s)
+	}
+}

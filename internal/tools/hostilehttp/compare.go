@@ -1,0 +1,201 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lateen.dev/lateen/internal/hostile/abuse"
+	"lateen.dev/lateen/internal/hostile/cases"
+	"lateen.dev/lateen/internal/hostile/report"
+)
+
+// compare sends the cases, judges what became of them, and plays clients that mean harm.
+func compare(o options, t *tally) error {
+	if o.waypoint == "" || o.client == "" || o.upstream == "" {
+		return errors.New("name the Service and both network namespaces: -waypoint, -client-netns, -upstream-netns")
+	}
+	here, err := waypoint(o)
+	if err != nil {
+		return err
+	}
+	defer here.close()
+	targets := []*target{here}
+	var present []string
+	for _, kind := range slices.Sorted(maps.Keys(o.programs)) {
+		program := *o.programs[kind]
+		if program == "" {
+			continue
+		}
+		other, stop, err := peer(kind, program, o.lanes)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		targets = append(targets, other)
+		present = append(present, string(kind))
+	}
+	var slow sync.WaitGroup
+	if o.abuse {
+		playSlow(o, t, here, &slow)
+	}
+	began := time.Now()
+	list := cases.Generate(o.seed, o.cases)
+	outcomes, err := sendAll(targets, list, o.lanes)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("    %d requests through %d proxies in %.0f s\n", len(list), len(targets), time.Since(began).Seconds())
+	if err := judge(o, t, targets, present, list, outcomes); err != nil {
+		return err
+	}
+	if o.abuse {
+		play(o, t, here)
+	}
+	slow.Wait()
+	return nil
+}
+
+// judge prints what the outcomes come to.
+func judge(o options, t *tally, targets []*target, present []string, list []cases.Case, outcomes []map[string]report.Outcome) error {
+	text, err := os.ReadFile(o.page)
+	if err != nil && !o.write {
+		return fmt.Errorf("the page of differences: %w", err)
+	}
+	var rows []report.Row
+	if err == nil {
+		if rows, err = report.Parse(string(text)); err != nil {
+			return fmt.Errorf("%s: %w", o.page, err)
+		}
+	}
+	page := report.TableOf(rows)
+	if err := sendAgain(o, targets, page, list, outcomes); err != nil {
+		return err
+	}
+	var wrong []string
+	for i, c := range list {
+		for _, v := range report.Violations(c, outcomes[i][report.Here]) {
+			wrong = append(wrong, fmt.Sprintf("%s: %s", describe(c), v))
+		}
+	}
+	t.check(wrong, "%d requests: none reaches the server in another form than it was judged, or is answered otherwise than its rule says", len(list))
+	observed, unexplained := report.Observe(list, outcomes)
+	if o.write {
+		rows = report.Update(page, observed, present, cases.Rules())
+		if err := os.WriteFile(o.page, []byte(report.Render(rows)), 0o644); err != nil {
+			return err
+		}
+		page = report.TableOf(rows)
+	}
+	t.check(report.Unlisted(page, observed), "what reaches the servers behind %s differs as %s says", strings.Join(present, ", "), o.page)
+	if o.seed == pageSeed && o.cases == pageCases {
+		t.check(report.Gone(page, observed, present), "every difference that the page names occurs")
+	}
+	var both []string
+	for _, c := range unexplained {
+		both = append(both, describe(c))
+	}
+	t.check(both, "two violations at once make no other difference")
+	t.check(report.Unreasoned(rows), "every difference has a reason")
+	return nil
+}
+
+// sendAgain repeats the cases that differ from what is expected, one at a time and with patience: what a busy machine did to them does
+// not count.
+func sendAgain(o options, targets []*target, page report.Table, list []cases.Case, outcomes []map[string]report.Outcome) error {
+	const most = 200
+	again := 0
+	for i, c := range list {
+		expected := len(report.Violations(c, outcomes[i][report.Here])) == 0
+		for _, t := range targets[1:] {
+			d := report.Differences(c, outcomes[i], t.name)
+			// What is about to be written is not on the page yet.
+			isListed := len(d) == 0 || c.Timing || len(c.Rules) > 1 || page.Covers(c.Rules[0], t.name, d) || o.write && !outcomes[i][t.name].Waits()
+			expected = expected && isListed
+		}
+		if expected || again == most {
+			continue
+		}
+		again++
+		for _, t := range targets {
+			outcome, err := t.send(0, c, moreQuiet)
+			if err != nil {
+				return err
+			}
+			outcomes[i][t.name] = outcome
+		}
+	}
+	if again > 0 {
+		fmt.Printf("    %d requests were sent once more\n", again)
+	}
+	return nil
+}
+
+func describe(c cases.Case) string {
+	text := fmt.Sprintf("%q", c.Bytes)
+	if len(text) > 300 {
+		text = text[:300] + "…"
+	}
+	return fmt.Sprintf("case %d (%s) %s", c.Number, strings.Join(c.Rules, " + "), text)
+}
+
+// playSlow begins with the clients that take longer than a minute.
+func playSlow(o options, t *tally, here *target, wait *sync.WaitGroup) {
+	for _, c := range abuse.Clients {
+		if c.Slow {
+			wait.Go(func() { t.said(c, c.Run(here.dialer(o.lanes))) })
+		}
+	}
+}
+
+// play has all other clients mean harm at once, and a polite one beside them.
+func play(o options, t *tally, here *target) {
+	polite := abuse.Begin(here.dialer(o.lanes))
+	defer polite.End()
+	time.Sleep(3 * time.Second)
+	before := polite.Lap()
+	var wait sync.WaitGroup
+	said := make([]string, len(abuse.Clients))
+	for i, c := range abuse.Clients {
+		if !c.Slow {
+			wait.Go(func() { said[i] = c.Run(here.dialer(0)) })
+		}
+	}
+	var unread int64
+	var unreadErr error
+	wait.Go(func() { unread, unreadErr = abuse.Unread(here.dialer(1), here.lanes[1]) })
+	wait.Wait()
+	during := polite.Lap()
+	for i, c := range abuse.Clients {
+		if !c.Slow {
+			t.said(c, said[i])
+		}
+	}
+	// What the kernels and both proxies keep of a connection.
+	const most = 64 << 20
+	var problems []string
+	switch {
+	case unreadErr != nil:
+		problems = []string{unreadErr.Error()}
+	case unread > most:
+		problems = []string{fmt.Sprintf("more than %d", most)}
+	}
+	t.check(problems, "a client that reads nothing of an answer without end: the server can write %d KiB of it", unread>>10)
+	t.check(during.Failed, "a polite client is answered all along: %d requests, p50 %.1f ms, p99 %.1f ms; before %.1f and %.1f ms", during.Answered,
+		milliseconds(during.P50), milliseconds(during.P99), milliseconds(before.P50), milliseconds(before.P99))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (t *tally) said(c abuse.Client, got string) {
+	var problems []string
+	if got != c.Want {
+		problems = []string{"want " + c.Want}
+	}
+	t.check(problems, "%s: %s", c.Name, got)
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Thousands of raw requests through a waypoint, Envoy, nginx and HAProxy: what reaches the server behind each is equal, or the difference
+# has a row with a reason in docs/reference/hostile-http.md. Then clients that mean harm, with a polite one beside them.
+# SEEDS="2 3" CASES=20000 sends other requests instead, and plays no clients. WRITE=1 writes what is seen into the page.
+# bites: without Error::HostRepeated in crates/h1/src/framing.rs the rules about two Host fields are answered with 200.
+source "$(dirname "$0")/lib.sh"
+LANES=12
+FIRST=8000 TOOL=$WORK/hostilehttp PAGE=$ROOT/docs/reference/hostile-http.md
+waypoint() { LATEEN_NAME=$MESH "$LATEEN" waypoint "$@"; }
+
+check "the tool is built" env -C "$ROOT" CGO_ENABLED=0 go build -trimpath -o "$TOOL" ./internal/tools/hostilehttp
+check "up" lateen up --nodes 2
+ports() { for ((lane = 0; lane <= LANES; lane++)); do echo "    - {name: http-$lane, port: $((FIRST + lane))}"; done; }
+pod() { # NAME NODE
+  cat <<Y
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: $1}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1, labels: {app: $1}}
+spec:
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      serviceAccountName: $1
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {lateen.dev/node-index: "$2"}
+      containers: [{name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:9080"], readinessProbe: {httpGet: {path: /health, port: 9080}, periodSeconds: 1}}]
+Y
+}
+objects() {
+  cat <<Y
+apiVersion: v1
+kind: Service
+metadata: {name: site}
+spec:
+  selector: {app: site}
+  ports:
+$(ports)
+Y
+  pod site 2
+  pod client 1
+}
+check "a server with a port for each lane, and a client" lateen apply -f - < <(objects)
+check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+check "ready, captured" lateen wait deployment/site deployment/client
+check "a waypoint" waypoint apply --name way --for service --wait
+check "the service asks for it" lateen label svc site istio.io/use-waypoint=way
+check "a policy denies a path to everybody" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: closed}
+spec:
+  targetRefs: [{group: "", kind: Service, name: site}]
+  action: DENY
+  rules: [{to: [{operation: {paths: [/admin, "/admin/*"]}}]}]
+Y
+check "known to every proxy" lateen wait
+denied() { [ "$(lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 "http://site:$FIRST/admin")" = 403 ]; }
+check "and to the waypoint" eventually 20 denied
+
+others=()
+other() { # NAME PROGRAM: one to compare with, if it is there
+  if [ -n "$2" ]; then others+=("-$1=$2"); else skipped=$((skipped + 1)); echo "skip - there is no $1 to compare with"; fi
+}
+other envoy "$("$ROOT/hack/envoy.sh" 2>"$WORK/envoy" || sed 's/^/    /' "$WORK/envoy" >&2)"
+other nginx "$(PATH=$PATH:/usr/sbin type -P nginx)"
+other haproxy "$(PATH=$PATH:/usr/sbin type -P haproxy)"
+
+# Proxies and their servers have a network of their own, so that their ports are free.
+run() {
+  local netns=/proc/$(engine_pid)/root$RUN/netns
+  unshare --net bash -c 'ip link set lo up && exec "$@"' - "$TOOL" -waypoint "$(lateen get svc site -o json | jq -r .spec.clusterIP)" -port $FIRST -lanes $LANES \
+    -client-netns "$netns/$(pod_uid client-)" -upstream-netns "$netns/$(pod_uid site-)" -page "$PAGE" ${others[@]+"${others[@]}"} "$@"
+}
+counted() { # counts the checks that the tool prints
+  local line begun=
+  while IFS= read -r line; do
+    case $line in
+      "ok - "*) ok "${line#ok - }" ;;
+      "not ok - "*) not_ok "${line#not ok - }" ;;
+      *) echo "$line" ;;
+    esac
+    begun=1
+  done < <(run "$@" 2>&1; [ $? -le 1 ] || echo "not ok - the tool ended with another code than 0 and 1")
+  [ -n "$begun" ] || not_ok "the tool said nothing"
+}
+if [ -n "${WRITE:-}" ]; then counted -write
+elif [ -z "${SEEDS:-}" ]; then
+  counted -abuse
+else
+  for seed in $SEEDS; do counted -seed "$seed" -cases "${CASES:-20000}"; done
+fi
+check "the waypoint runs on" denied
+equal "and has not been started again" 0 "$(lateen get pods -o json | jq -r '[.items[] | select(.metadata.name | startswith("way-")) | .status.containerStatuses[]?.restartCount] | add // 0')"
+finish
