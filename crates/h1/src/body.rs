@@ -21,14 +21,6 @@ impl Body {
         Body::Chunked(Box::default())
     }
 
-    /// Chunks with little data so far.
-    pub(crate) fn tiny_chunks(&self) -> u64 {
-        match self {
-            Body::Chunked(chunked) => chunked.tiny(),
-            _ => 0,
-        }
-    }
-
     /// Takes one piece from `input`. None needs more input.
     #[inline]
     pub(crate) fn read(

@@ -10,8 +10,6 @@ use crate::trailers::{Judge, Trailers};
 
 /// Chunk bytes that are free of charge, beside twice the data: a size of 16 digits.
 const FREE: u32 = 16;
-/// A chunk with less data is counted as tiny.
-const TINY: u64 = 16;
 
 /// A position within the coding.
 #[derive(Debug, Default)]
@@ -38,15 +36,9 @@ pub(crate) struct Chunked {
     state: State,
     /// Bytes of chunk lines that are not paid for by data.
     overhead: u32,
-    /// Chunks with less than 16 bytes of data.
-    tiny: u64,
 }
 
 impl Chunked {
-    pub(crate) fn tiny(&self) -> u64 {
-        self.tiny
-    }
-
     pub(crate) fn read(
         &mut self,
         input: &mut Bytes,
@@ -135,7 +127,6 @@ impl Chunked {
             }
             (State::SizeLf(0), b'\n') => State::Last,
             (&State::SizeLf(size), b'\n') => {
-                self.tiny += u64::from(size < TINY);
                 let paid = size.saturating_mul(2).min(u64::from(u32::MAX - FREE)) as u32 + FREE;
                 self.overhead = self.overhead.saturating_sub(paid);
                 State::Data(size)

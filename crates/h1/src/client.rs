@@ -58,7 +58,6 @@ pub struct ClientConnection {
     closing: bool,
     failed: Option<Error>,
     output: Output,
-    tiny_chunks: u64,
 }
 
 // A pool holds one of these for each idle upstream connection.
@@ -83,7 +82,6 @@ impl ClientConnection {
             closing: false,
             failed: None,
             output: Output::default(),
-            tiny_chunks: 0,
         }
     }
 
@@ -168,7 +166,6 @@ impl ClientConnection {
     }
 
     fn end_of_content(&mut self) {
-        self.tiny_chunks += self.open_tiny_chunks();
         self.inbound = Inbound::Complete;
         self.turn();
     }
@@ -230,18 +227,6 @@ impl ClientConnection {
         self.closing = true;
         if self.is_idle() {
             self.inbound = Inbound::Closed;
-        }
-    }
-
-    /// Chunks with less than 16 bytes that the peer has sent so far. A driver with a clock turns the number into a rate.
-    pub fn tiny_chunks(&self) -> u64 {
-        self.tiny_chunks + self.open_tiny_chunks()
-    }
-
-    fn open_tiny_chunks(&self) -> u64 {
-        match &self.inbound {
-            Inbound::Content(body) => body.tiny_chunks(),
-            _ => 0,
         }
     }
 

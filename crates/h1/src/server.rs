@@ -72,8 +72,6 @@ pub struct ServerConnection {
     closing: bool,
     failed: Option<Error>,
     output: Output,
-    /// Tiny chunks of complete requests.
-    tiny_chunks: u64,
 }
 
 // An idle connection of a gateway holds one of these.
@@ -91,7 +89,6 @@ impl ServerConnection {
             closing: false,
             failed: None,
             output: Output::default(),
-            tiny_chunks: 0,
         }
     }
 
@@ -177,7 +174,6 @@ impl ServerConnection {
     }
 
     fn end_of_content(&mut self) {
-        self.tiny_chunks += self.open_tiny_chunks();
         self.inbound = Inbound::Complete;
         self.turn();
     }
@@ -268,18 +264,6 @@ impl ServerConnection {
         matches!(self.inbound, Inbound::Closed)
             && matches!(self.answer, Answer::None | Answer::Complete)
             && self.output.len() == 0
-    }
-
-    /// Chunks with less than 16 bytes that the peer has sent so far. A driver with a clock turns the number into a rate.
-    pub fn tiny_chunks(&self) -> u64 {
-        self.tiny_chunks + self.open_tiny_chunks()
-    }
-
-    fn open_tiny_chunks(&self) -> u64 {
-        match &self.inbound {
-            Inbound::Content(body) | Inbound::Drain(body, _) => body.tiny_chunks(),
-            _ => 0,
-        }
     }
 
     /// Bytes to write, in order.
