@@ -11,6 +11,7 @@ use lateen_h2::Timestamp;
 use lateen_http::{Asked, ConnectHead, FramedResponse, Length, RequestHead, Upgrade, WebSocketKey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::account::{Account, Charge};
 use crate::config::{Config, Protocol};
 use crate::core::{Codec, Core, Shared};
 use crate::driver::Driver;
@@ -33,6 +34,10 @@ pub fn open<IO: AsyncRead + AsyncWrite + Unpin>(
             let http2 = lateen_h2::Connection::client(&config.http2, Timestamp::default());
             Codec::Http2(http2)
         }
+    };
+    let config = Config {
+        account: None,
+        ..config
     };
     let driver = Driver::new(io, codec, config, false);
     let shared = driver.shared.clone();
@@ -185,6 +190,17 @@ impl Deref for Exchange {
 }
 
 impl Exchange {
+    /// Charges the account of the peer that asks for it with what the exchange holds from now on: content of the answer that waits for its
+    /// reader, and content of the request that waits for the wire.
+    ///
+    /// Beyond the limit an exchange of HTTP/2 fails with [`Error::OverLimit`], and one of HTTP/1 is read no more.
+    pub fn charge(&self, account: &Account) {
+        let mut core = self.shared.borrow();
+        if let Some(entry) = core.streams.get_mut(self.stream.key) {
+            entry.charge = Some(Charge::new(account.clone()));
+        }
+    }
+
     /// The next head of the answer: informational ones (RFC 9110 §15.2) come before the final one, which is the last.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use lateen_http::Limits;
 
+use crate::account::Account;
+
 /// The protocol of a connection. The caller knows it from ALPN, from configuration or from the first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -32,6 +34,9 @@ pub struct Config {
     /// HTTP/1, a server: a client that ends its direction may still wait for the answer (RFC 9112 §9.5). Otherwise it counts as
     /// gone, as with Envoy, and its exchange fails with [`ConnectionError::ClosedByPeer`](crate::ConnectionError::ClosedByPeer).
     pub half_close: bool,
+    /// A server: the peer's account, which its requests and the answers that it does not read are charged to. None: neither is
+    /// counted. A client charges its exchanges, see [`Exchange::charge`](crate::client::Exchange::charge).
+    pub account: Option<Account>,
     /// Time-outs. None needs no timer of the runtime; tests and measurements use it.
     pub timeouts: Option<Timeouts>,
 }
@@ -41,9 +46,11 @@ pub struct Config {
 pub struct Timeouts {
     /// The interval of the checks.
     pub check_interval: Duration,
-    /// The time within which an HTTP/1 request head must be complete, from its first byte.
+    /// The time within which a request head must be complete, from its first byte. An HTTP/1 client that takes longer gets 408. In HTTP/2 it
+    /// holds for every header block, and its connection ends.
     pub head: Duration,
-    /// The time after which a connection without an open exchange ends. None keeps it.
+    /// The time after which a connection without an open exchange ends, in order. A peer that does not close it then has
+    /// [`Timeouts::ping_timeout`]. None keeps it.
     pub idle: Option<Duration>,
     /// The time without input after which HTTP/2 sends a PING.
     pub ping_after: Duration,
@@ -64,6 +71,7 @@ impl Config {
             receive_buffer: 64 * 1024,
             send_buffer: 256 * 1024,
             half_close: true,
+            account: None,
             timeouts: Some(Timeouts::default()),
         }
     }

@@ -10,11 +10,18 @@ use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
+use crate::account::{Charge, Freed, Part};
 use crate::config::Config;
 use crate::entries::Entries;
-use crate::entry::{Entry, Key, Wakes};
+use crate::entry::{Entry, Key, Remains};
 use crate::error::{ConnectionError, Error};
 use crate::shared::{Driven, DriverWaker};
+
+/// A connection's output takes one in so many bytes of what is free in its account.
+const SEND_PART: usize = 8;
+
+/// Bytes of output that a connection may always have waiting, so that answers leave memory.
+const LEAST_SEND: usize = 4096;
 
 /// The state of a connection; clones share it.
 pub(crate) type Shared = crate::shared::Shared<Core>;
@@ -52,6 +59,18 @@ pub(crate) struct Core {
     pub(crate) is_abandoned: bool,
     /// The sending direction of a tunnel is finished.
     pub(crate) is_finished: bool,
+    /// Bytes of heads and content in all exchanges.
+    pub(crate) held: usize,
+    /// A server: what the peer's account is charged with for the connection.
+    pub(crate) charge: Option<Charge>,
+    /// HTTP/1: the account has no room, so the socket is not read.
+    pub(crate) is_starved: bool,
+    /// What the account lets an HTTP/2 connection hold; see [`lateen_h2::Connection::set_allowance`].
+    allowance: u32,
+    /// A client's exchanges that sent something in this turn, or had something waiting at the end of the last one.
+    pub(crate) sending: Vec<Key>,
+    /// Exchanges of HTTP/2 that were let go while something of theirs waited, with their charges.
+    leaving: Vec<(StreamId, Charge)>,
     /// The number of the last PING.
     pub(crate) pings: u32,
     pub(crate) config: Rc<Config>,
@@ -62,6 +81,7 @@ pub(crate) struct Core {
 
 impl Shared {
     pub(crate) fn new(codec: Codec, config: Rc<Config>) -> Self {
+        let account = config.account.clone();
         Shared::of(Core {
             codec,
             streams: Entries::default(),
@@ -73,6 +93,12 @@ impl Shared {
             is_paused: false,
             is_abandoned: false,
             is_finished: false,
+            held: 0,
+            charge: account.map(Charge::new),
+            is_starved: false,
+            allowance: 0,
+            sending: Vec::new(),
+            leaving: Vec::new(),
             pings: 0,
             config,
             driver: DriverWaker::default(),
@@ -134,8 +160,27 @@ impl Shared {
 
     /// Drops an exchange. An incomplete one is reset; HTTP/1 loses its connection with it.
     pub(crate) fn let_go(&self, key: Key) {
-        let wakes = self.act(|core| core.let_go(key));
-        drop(wakes);
+        let (remains, freed, is_starved) = self.act(|core| {
+            let remains = core.let_go(key);
+            (remains, core.settle(key), core.is_starved)
+        });
+        drop(remains);
+        freed.into_iter().for_each(Freed::tell);
+        if is_starved {
+            self.wake();
+        }
+    }
+
+    /// Brings accounts up to date at the end of a turn. True if the socket may be read again.
+    pub(crate) fn settle(&self) -> bool {
+        let (freed, over, reads_again) = {
+            let core = &mut *self.borrow();
+            let (freed, over) = core.settle_all();
+            (freed, over, core.is_starved && core.has_room())
+        };
+        drop(over);
+        freed.into_iter().for_each(Freed::tell);
+        reads_again
     }
 }
 
@@ -198,12 +243,15 @@ impl Core {
         }
     }
 
-    /// True while the peer has begun a request head of HTTP/1, or still sends the rest of an answered request.
+    /// True while the peer has begun a head, or still sends the rest of a request of HTTP/1 that was answered.
     pub(crate) fn is_in_head(&self) -> bool {
         match &self.codec {
+            // It says nothing while it is not heard.
+            _ if self.is_starved => false,
             Codec::Server1(http1) => {
                 self.streams.is_empty() && http1.wants_input() && !http1.is_idle()
             }
+            Codec::Http2(http2) => http2.is_in_block() && !self.is_paused,
             _ => false,
         }
     }
@@ -273,14 +321,124 @@ impl Core {
         }
     }
 
-    fn let_go(&mut self, key: Key) -> Wakes {
-        let Some(entry) = self.streams.get_mut(key) else {
-            return [None, None];
+    /// Bytes that count for the peer's account.
+    pub(crate) fn weight(&self) -> usize {
+        self.held + self.input.len() + self.queued()
+    }
+
+    /// Charges accounts for what the connection, or a client's exchange, holds now.
+    #[inline]
+    pub(crate) fn settle(&mut self, key: Key) -> Option<Freed> {
+        let weight = self.weight();
+        if let Some(charge) = &mut self.charge {
+            return charge.set(weight);
+        }
+        let entry = self.streams.get_mut(key)?;
+        let held = entry.held + entry.queued;
+        entry.charge.as_mut()?.set(held)
+    }
+
+    /// The same at the end of a turn, with what exchanges have sent. Returns charges that are over as well.
+    fn settle_all(&mut self) -> (Vec<Freed>, Vec<Charge>) {
+        let (mut freed, mut over) = (Vec::new(), Vec::new());
+        let weight = self.weight();
+        if let Some(charge) = &mut self.charge {
+            freed.extend(charge.set(weight));
+            self.limit_buffers();
+        }
+        let mut sending = std::mem::take(&mut self.sending);
+        sending.retain(|&key| {
+            let queued = self.queued_of(key);
+            let Some(entry) = self.streams.get_mut(key) else {
+                return false;
+            };
+            entry.queued = queued;
+            entry.is_sending = queued > 0;
+            let held = entry.held + queued;
+            let is_sending = entry.is_sending;
+            freed.extend(entry.charge.as_mut().and_then(|charge| charge.set(held)));
+            is_sending
+        });
+        self.sending = sending;
+        if let Codec::Http2(http2) = &mut self.codec {
+            let gone = |(id, charge): &mut (StreamId, Charge)| {
+                let queued = http2.queued_of(*id);
+                freed.extend(charge.set(queued));
+                queued == 0
+            };
+            over.extend(self.leaving.extract_if(.., gone).map(|(_, charge)| charge));
+        }
+        (freed, over)
+    }
+
+    /// Bytes of an exchange that wait for the wire.
+    fn queued_of(&mut self, key: Key) -> usize {
+        let id = self.streams.get(key).and_then(|entry| entry.id);
+        match (&mut self.codec, id) {
+            (Codec::Http2(http2), Some(id)) => http2.queued_of(id),
+            _ => self.queued(),
+        }
+    }
+
+    /// Has a connection of HTTP/2 take no more of the account than others leave.
+    fn limit_buffers(&mut self) {
+        let (Codec::Http2(http2), Some(charge)) = (&mut self.codec, &self.charge) else {
+            return;
         };
+        // Rounded down to a power of two, so that it seldom changes.
+        let free = charge.room(Part::Requests) / 2;
+        let allowance = free.checked_ilog2().map_or(0, |bits| 1 << bits.min(31));
+        if allowance != self.allowance {
+            self.allowance = allowance;
+            http2.set_most(allowance.max(lateen_h2::FLOOR));
+            http2.set_allowance(allowance.max(lateen_h2::FLOOR));
+        }
+        http2.set_send_total(send_limit(charge));
+    }
+
+    /// Bytes that may wait for the wire on a connection of HTTP/1.
+    pub(crate) fn send_buffer(&self) -> usize {
+        let most = self.config.send_buffer;
+        let charge = self.charge.as_ref();
+        charge.map_or(most, |charge| most.min(send_limit(charge)))
+    }
+
+    /// The charge that input of HTTP/1 counts for, and its limit.
+    fn reading(&mut self) -> Option<(&mut Charge, Part)> {
+        let weight = self.weight();
+        if let Some(charge) = &mut self.charge {
+            charge.raise(weight);
+            return Some((charge, Part::Requests));
+        }
+        let charge = self.streams.get_mut(self.open)?.charge.as_mut()?;
+        Some((charge, Part::Answers))
+    }
+
+    /// True if the account has room for input of HTTP/1.
+    fn has_room(&mut self) -> bool {
+        let reading = self.reading();
+        reading.is_none_or(|(charge, part)| charge.has_room(part))
+    }
+
+    /// True if the account has room for input of HTTP/1. Otherwise the task is woken when there is more room.
+    pub(crate) fn poll_room(&mut self, cx: &Context<'_>) -> bool {
+        let reading = self.reading();
+        let has_room = reading.is_none_or(|(charge, part)| charge.poll_room(part, cx));
+        self.is_starved = !has_room;
+        has_room
+    }
+
+    fn let_go(&mut self, key: Key) -> Remains {
+        let Some(entry) = self.streams.get_mut(key) else {
+            return ([None, None], None);
+        };
+        self.held -= entry.held + entry.head;
+        let mut leaves = None;
         match &mut self.codec {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
                     http2.release(id);
+                    leaves = Some(id).filter(|id| http2.queued_of(*id) > 0);
                 }
             }
             // The fault that ended the connection may have an answer, which is still to be written.
@@ -290,6 +448,17 @@ impl Core {
             Codec::Client1(_) => self.is_abandoned |= !entry.sent || !entry.heard,
             Codec::Tunnel(_) | Codec::Moving => self.is_abandoned |= !entry.sent,
         }
-        self.streams.remove(key)
+        let mut remains = self.streams.remove(key);
+        if let Some(id) = leaves
+            && let Some(charge) = remains.1.take()
+        {
+            self.leaving.push((id, charge));
+        }
+        remains
     }
+}
+
+/// Bytes that may wait for a peer that does not read: the less is free, the fewer.
+fn send_limit(charge: &Charge) -> usize {
+    (charge.room(Part::Answers) / SEND_PART).max(LEAST_SEND)
 }

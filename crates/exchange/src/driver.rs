@@ -90,6 +90,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
                 let _ = self.transport.poll_shutdown(cx);
             }
         }
+        if self.shared.settle() {
+            cx.waker().wake_by_ref();
+        }
         self.shared.turned();
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use crate::entry::{Entry, Key, Wakes};
+use crate::entry::{Entry, Key, Remains};
 use crate::spread::Spread;
 
 /// The open exchanges. An exchange moves no bytes when it begins and when it ends: its slot is filled and emptied in place.
@@ -62,17 +62,18 @@ impl Entries {
         Some(slot)
     }
 
-    /// Closes an exchange. Its wakers are the caller's to drop, outside of the borrow of the state.
-    pub(crate) fn remove(&mut self, key: Key) -> Wakes {
+    /// Closes an exchange.
+    pub(crate) fn remove(&mut self, key: Key) -> Remains {
         let Some(slot) = self.places.remove(&key) else {
-            return [None, None];
+            return ([None, None], None);
         };
         self.last = None;
         self.vacant.push(slot);
         let entry = &mut self.slots[slot as usize];
         let wakes = [entry.reader.take(), entry.writer.take()];
+        let charge = entry.charge.take();
         *entry = Entry::default();
-        wakes
+        (wakes, charge)
     }
 
     /// Entries of all open exchanges, and empty ones.

@@ -6,6 +6,7 @@ use std::task::Waker;
 use lateen_h2::StreamId;
 use lateen_http::{Asked, FramedResponse, Trailers};
 
+use crate::account::Charge;
 use crate::error::Error;
 use crate::inbox::Inbox;
 
@@ -20,6 +21,14 @@ pub(crate) struct Entry {
     pub(crate) inbox: Inbox,
     /// Bytes in the inbox.
     pub(crate) held: usize,
+    /// Bytes of the request's head, to a server. They count for as long as the exchange is open.
+    pub(crate) head: usize,
+    /// A client's exchange: what its peer's account is charged with for it.
+    pub(crate) charge: Option<Charge>,
+    /// Bytes of ours that waited for the wire at the end of the last turn. They are charged too.
+    pub(crate) queued: usize,
+    /// It is among those of which the end of a turn asks what still waits.
+    pub(crate) is_sending: bool,
     /// The final response, to a client.
     pub(crate) answer: Option<FramedResponse>,
     /// Informational responses before it.
@@ -45,6 +54,9 @@ pub(crate) struct Entry {
     /// The client waits for status 100 before it sends content.
     pub(crate) expects: bool,
 }
+
+/// What is left of an exchange that was closed. It is the caller's to drop, outside of the borrow of the state.
+pub(crate) type Remains = (Wakes, Option<Charge>);
 
 /// The tasks that an event wakes.
 pub(crate) type Wakes = [Option<Waker>; 2];

@@ -29,6 +29,14 @@ pub enum ConnectionError {
     /// A request head was not complete in time; see [`Timeouts::head`](crate::Timeouts::head).
     #[error("peer did not complete a request head in time")]
     HeadTimeout,
+    /// The peer kept an idle connection open that we had ended; see [`Timeouts::idle`](crate::Timeouts::idle).
+    #[error("peer did not close an idle connection in time")]
+    IdleTimeout,
+    /// An answer of HTTP/1 waited too long for room; see [`Account`](crate::Account).
+    #[error(
+        "answer had no room, since connections of its client hold as much as they may; the client should read its answers"
+    )]
+    OverLimit,
     /// A PING was not answered in time; see [`Timeouts::ping_timeout`](crate::Timeouts::ping_timeout).
     #[error("peer did not answer a PING in time")]
     PingTimeout,
@@ -94,6 +102,9 @@ pub enum Error {
     /// The request for a WebSocket over HTTP/1 has no key.
     #[error("request for a WebSocket over HTTP/1 needs a sec-websocket-key")]
     WebSocketKey,
+    /// The answer has no room: its client's connections hold as much as they may; see [`Account`](crate::Account).
+    #[error("connections of the client hold as much as they may; it should read its answers")]
+    OverLimit,
     /// The exchange is over in this direction.
     #[error("exchange is over")]
     Over,

@@ -161,6 +161,8 @@ impl Core {
                         let entry = self.streams.insert(self.open);
                         entry.begin_request(&request, end);
                         entry.expects = http1.awaits_continue();
+                        entry.head = head.fields().buffer().len();
+                        self.held += entry.head;
                         self.incoming.push_back((self.open, request));
                         QUIET
                     }
@@ -213,7 +215,10 @@ impl Core {
         let Some(entry) = self.streams.get_mut(self.open) else {
             return QUIET;
         };
-        entry.take_data(bytes, bytes, end);
+        self.held += entry.take_data(bytes, bytes, end);
+        if let Some(charge) = &mut entry.charge {
+            charge.raise(entry.held + entry.queued);
+        }
         (News::None, [entry.reader.take(), None])
     }
 
@@ -241,13 +246,18 @@ impl Core {
 
     fn take2(&mut self, event: Event<'_>, buffer: &Bytes) -> (News, Wakes) {
         let limits = self.config.limits;
+        if let Event::Data { stream, bytes, .. } = &event
+            && !self.admits(*stream, bytes.len())
+        {
+            return self.end2(*stream, bytes.len());
+        }
         let Codec::Http2(http2) = &mut self.codec else {
             return QUIET;
         };
         match event {
             Event::Data { stream, bytes, end } => match self.streams.get_mut(stream.get()) {
                 Some(entry) => {
-                    entry.take_data(buffer, bytes, end);
+                    self.held += entry.take_data(buffer, bytes, end);
                     (News::None, [entry.reader.take(), None])
                 }
                 None => {
@@ -256,11 +266,28 @@ impl Core {
                 }
             },
             Event::Request { stream, end, .. } => {
+                let head = http2.fields().buffer().len();
+                let held = self.held + head + http2.queued();
+                if self
+                    .charge
+                    .as_ref()
+                    .is_some_and(|charge| !charge.admits(held))
+                {
+                    // Nothing is done with it, so it may come again (RFC 9113 §8.7).
+                    http2.reset(stream, Code::REFUSED_STREAM);
+                    http2.release(stream);
+                    return QUIET;
+                }
                 match inbound::http2_request(http2.fields(), end, limits) {
                     Ok(request) => {
                         let entry = self.streams.insert(stream.get());
                         entry.begin_request(&request, end);
                         entry.id = Some(stream);
+                        entry.head = head;
+                        self.held += head;
+                        if let Some(charge) = &mut self.charge {
+                            charge.raise(held);
+                        }
                         entry.expects = !end
                             && http2
                                 .fields()
@@ -307,6 +334,40 @@ impl Core {
         }
     }
 
+    /// True if the account has room for so much content of an exchange, which is charged for it.
+    #[inline]
+    fn admits(&mut self, stream: StreamId, bytes: usize) -> bool {
+        let weight = self.weight();
+        if let Some(charge) = &mut self.charge {
+            let admits = charge.admits(weight + bytes);
+            if admits {
+                charge.raise(weight + bytes);
+            }
+            return admits;
+        }
+        let entry = self.streams.get_mut(stream.get());
+        let Some(entry) = entry.filter(|entry| entry.charge.is_some()) else {
+            return true;
+        };
+        let held = entry.held + entry.queued + bytes;
+        entry.charge.as_mut().is_none_or(|charge| {
+            let admits = charge.admits(held);
+            if admits {
+                charge.raise(held);
+            }
+            admits
+        })
+    }
+
+    /// Ends an exchange of HTTP/2 whose content has no room, and drops so many bytes of it.
+    fn end2(&mut self, stream: StreamId, bytes: usize) -> (News, Wakes) {
+        if let Codec::Http2(http2) = &mut self.codec {
+            http2.consumed(stream, bytes);
+            http2.reset(stream, Code::ENHANCE_YOUR_CALM);
+        }
+        self.break_off(stream, Error::OverLimit)
+    }
+
     /// Answers a request of HTTP/2 that no exchange can take.
     fn refuse2(&mut self, stream: StreamId, status: Status) -> (News, Wakes) {
         self.note_refused(status.code());
@@ -346,14 +407,15 @@ impl Entry {
         });
     }
 
-    /// Takes content, a part of `buffer`.
+    /// Takes content, a part of `buffer`, and returns its length.
     #[inline]
-    fn take_data(&mut self, buffer: &Bytes, bytes: &[u8], end: bool) {
+    fn take_data(&mut self, buffer: &Bytes, bytes: &[u8], end: bool) -> usize {
         self.heard |= end;
         if !bytes.is_empty() {
             self.held += bytes.len();
             self.inbox.push(buffer, bytes);
         }
+        bytes.len()
     }
 
     fn take_answer(&mut self, head: Result<FramedResponse, Refusal>) -> Wakes {

@@ -243,7 +243,7 @@ impl Core {
                 id.map_or(0, |id| http2.room(id))
             }
             // HTTP/1 keeps payloads by reference, so one piece may exceed the buffer.
-            _ => match self.queued() < self.config.send_buffer {
+            _ => match self.queued() < self.send_buffer() {
                 true => usize::MAX,
                 false => 0,
             },
@@ -282,7 +282,25 @@ impl Core {
             // HTTP/1 is complete with the last byte.
             entry.sent = *left == 0 && id.is_none();
         }
+        self.charge_sent(key, room);
         Ok(true)
+    }
+
+    /// Charges for bytes that wait for the wire. The end of the next turn says how many of them still do.
+    fn charge_sent(&mut self, key: Key, bytes: usize) {
+        let weight = self.weight();
+        if let Some(charge) = &mut self.charge {
+            return charge.raise(weight);
+        }
+        if let Some(entry) = self.streams.get_mut(key)
+            && let Some(charge) = &mut entry.charge
+        {
+            entry.queued += bytes;
+            charge.raise(entry.held + entry.queued);
+            if !std::mem::replace(&mut entry.is_sending, true) {
+                self.sending.push(key);
+            }
+        }
     }
 
     /// Completes the message, with trailers if there are any and the protocol has a place for them.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lateen_h2::Code;
 use lateen_http::Trailers;
 
+use crate::account::Freed;
 use crate::core::{Codec, Shared};
 use crate::entry::Key;
 use crate::error::Error;
@@ -32,7 +33,7 @@ impl Stream {
     /// The first call sends status 100 to a client that waits for it (RFC 9110 §10.1.1).
     pub fn poll_data(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         enum Came {
-            Data(Bytes, bool),
+            Data(Bytes, bool, Option<Freed>),
             End,
             Failed(Error),
             Nothing { expects: bool },
@@ -45,12 +46,13 @@ impl Stream {
                 Some(entry) => match entry.inbox.pop() {
                     Some(bytes) => {
                         entry.held -= bytes.len();
+                        core.held -= bytes.len();
                         let mut wakes = is_paused;
                         if let (Codec::Http2(http2), Some(id)) = (&mut core.codec, entry.id) {
                             http2.consumed(id, bytes.len());
                             wakes = http2.has_framed();
                         }
-                        Came::Data(bytes, wakes)
+                        Came::Data(bytes, wakes, core.settle(self.key))
                     }
                     None if entry.heard => Came::End,
                     None => {
@@ -64,7 +66,8 @@ impl Stream {
             }
         };
         match came {
-            Came::Data(bytes, wakes) => {
+            Came::Data(bytes, wakes, freed) => {
+                freed.into_iter().for_each(Freed::tell);
                 if wakes {
                     self.shared.wake();
                 }

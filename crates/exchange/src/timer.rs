@@ -13,6 +13,9 @@ use crate::config::Timeouts;
 use crate::core::{Codec, Shared};
 use crate::error::ConnectionError;
 
+/// The time for which an answer of HTTP/1 waits for room in its account. It ends even if all that the account holds waits for this answer.
+const STARVED: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
@@ -30,6 +33,8 @@ pub(crate) struct Timer {
     head: Duration,
     /// The time without an exchange.
     idle: Duration,
+    /// The time for which an answer has had no room.
+    starved: Duration,
 }
 
 /// The wake of a timer, which is told apart from others: a connection has many turns for each check.
@@ -89,6 +94,7 @@ impl Timer {
             asked: false,
             head: Duration::ZERO,
             idle: Duration::ZERO,
+            starved: Duration::ZERO,
         }
     }
 
@@ -124,7 +130,7 @@ impl Timer {
         let is_in_head = core.is_in_head();
         let grow = |time: &mut Duration, grows: bool| {
             *time = if grows {
-                *time + interval
+                time.saturating_add(interval)
             } else {
                 Duration::ZERO
             };
@@ -149,11 +155,20 @@ impl Timer {
             core.refuse_slow_head();
             return Err(ConnectionError::HeadTimeout);
         }
+        let is_starved = core.is_starved && core.charge.is_none();
+        if grow(&mut self.starved, is_starved) >= STARVED {
+            return Err(ConnectionError::OverLimit);
+        }
         if is_idle {
             core.rest();
         }
         let idle = grow(&mut self.idle, is_idle);
-        if self.times.idle.is_some_and(|most| idle >= most) {
+        if let Some(most) = self.times.idle
+            && idle >= most
+        {
+            if idle >= most.saturating_add(self.times.ping_timeout) {
+                return Err(ConnectionError::IdleTimeout);
+            }
             core.drain();
         }
         Ok(())

@@ -33,7 +33,7 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
         hand_out1(shared, &mut hear)?;
     }
     for _ in 0..READS {
-        if transport.is_over() || !wants_read(&mut shared.borrow()) {
+        if transport.is_over() || !wants_read(&mut shared.borrow(), cx) {
             return Ok(());
         }
         let buffer = match transport.poll_read(cx) {
@@ -80,7 +80,11 @@ pub(crate) fn discard<IO: AsyncRead + Unpin>(
     Poll::Pending
 }
 
-fn wants_read(core: &mut Core) -> bool {
+fn wants_read(core: &mut Core, cx: &Context<'_>) -> bool {
+    if !core.is_http2() && !core.poll_room(cx) {
+        core.is_paused = true;
+        return false;
+    }
     match &core.codec {
         Codec::Http2(http2) => {
             core.is_paused = http2.unread() > UNREAD;

@@ -2,16 +2,17 @@
 
 mod common;
 
+use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, text};
-use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, server};
+use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, client, server};
 use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
-use tokio::io::{AsyncWriteExt, duplex};
-use tokio::task::spawn_local;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::sleep;
 
 /// A server behind raw bytes, and what it says of the connection in the end.
@@ -384,5 +385,162 @@ fn silent_http2_peer_is_given_up() {
         let mut server = server::Connection::new(io, config);
         let ended = server.next().await.map(|_| ());
         assert!(matches!(ended, Err(ConnectionError::PingTimeout)));
+    });
+}
+
+/// Runs a test in virtual time.
+fn virtually(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(LocalSet::new().run_until(test));
+}
+
+/// Time-outs as a proxy has them inside of tunnels, which know whether their peers are there.
+fn inside() -> Option<Timeouts> {
+    Some(Timeouts {
+        check_interval: Duration::from_secs(5),
+        ping_after: Duration::MAX / 2,
+        ..Timeouts::default()
+    })
+}
+
+/// Writes a byte a second, and returns when the peer takes no more, and at what second.
+async fn dribble(peer: &mut DuplexStream, bytes: &[u8]) -> usize {
+    for (second, byte) in bytes.iter().enumerate() {
+        if peer.write_all(&[*byte]).await.is_err() {
+            return second;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    panic!("nobody was tired of it")
+}
+
+#[test]
+fn a_head_of_a_byte_a_second_ends_in_a_minute_with_408() {
+    virtually(async {
+        let (peer, io) = duplex(4096);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http1)
+        };
+        let mut server = server::Connection::new(io, config);
+        let driver = spawn_local(async move { (server.next().await.map(|_| ()), server) });
+        let (mut reader, mut writer) = tokio::io::split(peer);
+        let write = async {
+            let head = b"GET / HTTP/1.1\r\nx: ".iter().chain([b'x'; 1000].iter());
+            for (second, byte) in head.enumerate() {
+                if writer.write_all(&[*byte]).await.is_err() {
+                    return second;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+            panic!("nobody was tired of it")
+        };
+        let read = async {
+            let mut told = String::new();
+            reader.read_to_string(&mut told).await.expect("it is text");
+            told
+        };
+        let told = tokio::select! {
+            told = read => told,
+            _ = write => panic!("the answer comes before the end"),
+        };
+        assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
+        assert!(told.contains("connection: close"), "{told}");
+        drop((reader, writer));
+        let (ended, mut server) = driver.await.expect("no panic");
+        assert!(matches!(ended, Err(ConnectionError::HeadTimeout)));
+        assert_eq!(server.next_refused(), Some(408));
+    });
+}
+
+#[test]
+fn a_header_block_of_a_byte_a_second_ends_its_connection_in_a_minute() {
+    virtually(async {
+        let (mut peer, io) = duplex(64 * 1024);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let mut server = server::Connection::new(io, config);
+        let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+        let config = lateen_h2::Config::requests().share();
+        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+        let preface: Vec<u8> = client.output().flatten().copied().collect();
+        // The acknowledgment of SETTINGS, and a frame of HEADERS of 1000 bytes that begins with good fields.
+        let begun = [
+            &preface[..],
+            &[0, 0, 0, 4, 1, 0, 0, 0, 0],
+            &[0, 3, 232, 1, 4, 0, 0, 0, 1],
+        ]
+        .concat();
+        peer.write_all(&begun).await.expect("there is room");
+        let seconds = dribble(&mut peer, &[0x82; 1000]).await;
+        assert!((55..=75).contains(&seconds), "{seconds}");
+        let ended = driver.await.expect("no panic");
+        assert!(matches!(ended, Err(ConnectionError::HeadTimeout)));
+    });
+}
+
+#[test]
+fn a_stream_that_is_silent_for_hours_lives_and_an_idle_connection_ends() {
+    virtually(async {
+        let (ours, theirs) = duplex(PIPE);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let (handle, connection) = client::open(ours, config.clone());
+        let driver = spawn_local(connection);
+        let mut server = server::Connection::new(theirs, config);
+        let server = spawn_local(async move {
+            let (_, exchange) = server.next().await?.expect("one");
+            let late = spawn_local(async move {
+                sleep(Duration::from_secs(3 * 3600)).await;
+                exchange
+                    .reply(Status::OK, &[], Length::None)
+                    .expect("it is open");
+            });
+            let next = server.next().await;
+            late.await.expect("no panic");
+            next.map(|next| next.is_none())
+        });
+        let exchange = handle.request(&head("GET", "/", &[]), None);
+        let exchange = exchange.expect("it is ready");
+        let answer = answer(&exchange).await.expect("an answer");
+        assert_eq!(answer.status(), Status::OK);
+        drop(exchange);
+        let told = tokio::time::Instant::now();
+        // The client holds on to it.
+        assert!(server.await.expect("no panic").expect("an orderly end"));
+        driver.await.expect("no panic").expect("an orderly end");
+        let idle = told.elapsed();
+        assert!(idle >= Duration::from_secs(3590), "{idle:?}");
+        assert!(idle <= Duration::from_secs(3660), "{idle:?}");
+        assert!(handle.is_closed());
+    });
+}
+
+#[test]
+fn an_idle_peer_that_does_not_answer_is_ended_as_well() {
+    virtually(async {
+        let (mut peer, io) = duplex(64 * 1024);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let mut server = server::Connection::new(io, config);
+        let config = lateen_h2::Config::requests().share();
+        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+        let preface: Vec<u8> = client.output().flatten().copied().collect();
+        let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0]].concat();
+        peer.write_all(&begun).await.expect("there is room");
+        let start = tokio::time::Instant::now();
+        let ended = server.next().await.map(|_| ());
+        assert!(matches!(ended, Err(ConnectionError::IdleTimeout)));
+        assert!(start.elapsed() <= Duration::from_secs(3660));
     });
 }

@@ -88,6 +88,8 @@ pub struct Connection {
     waiting: Waiting,
     /// Bytes in all streams' queues.
     queued: usize,
+    /// Most bytes that these may be, at most [`Config::send_total`].
+    send_total: usize,
     /// What the peer lets us send on all streams.
     window: u32,
     /// How often it renewed that.
@@ -107,7 +109,7 @@ pub struct Connection {
 }
 
 // A node has a tunnel to every node that its pods talk to, and for each worker.
-const _: () = assert!(size_of::<Connection>() <= 872);
+const _: () = assert!(size_of::<Connection>() <= 880);
 
 impl Connection {
     /// The client's side. There is output at once.
@@ -142,6 +144,7 @@ impl Connection {
             turns: Turns::default(),
             waiting: Waiting::default(),
             queued: 0,
+            send_total: config.send_total,
             window: FLOOR,
             credits: 0,
             peer: Peer {
@@ -259,6 +262,11 @@ impl Connection {
         self.reader.due()
     }
 
+    /// True while a header block is under way: the peer can say nothing else before its end (RFC 9113 §4.3).
+    pub fn is_in_block(&self) -> bool {
+        self.reader.is_in_block()
+    }
+
     /// What the peer lets us send on all streams together.
     pub fn window(&self) -> u32 {
         self.window
@@ -281,6 +289,14 @@ impl Connection {
     /// room within it. What the peer has as credit it keeps.
     pub fn set_most(&mut self, bytes: u32) {
         self.recv_flow.set_most(bytes.min(self.config.allowance));
+    }
+
+    /// Lets the queues of all streams hold so many bytes, no more than [`Config::send_total`]. What they hold beyond is still sent.
+    pub fn set_send_total(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.config.send_total);
+        if std::mem::replace(&mut self.send_total, bytes) < bytes {
+            self.waiting.change();
+        }
     }
 
     /// Writes what a peer can make us write; one that does not read it is cut off.

@@ -75,6 +75,11 @@ impl Reader {
         }
     }
 
+    /// True while a header block is under way.
+    pub(crate) fn is_in_block(&self) -> bool {
+        self.block != 0
+    }
+
     /// The next part; `None` when the input is used up.
     pub(crate) fn next<'a>(
         &mut self,

@@ -262,6 +262,29 @@ fn room_is_bounded_and_announced() {
 }
 
 #[test]
+fn a_lower_total_stops_senders_and_a_higher_one_is_announced() {
+    let config = Config {
+        send_total: 15_000,
+        ..small()
+    }
+    .share();
+    let mut pair = Pair::new(&config, &config);
+    pair.settle();
+    let (a, b) = (pair.open(), pair.open());
+    let connection = &mut pair.client.connection;
+    connection.set_send_total(5_000);
+    connection.send(a, vec![1; 5_000].into()).unwrap();
+    assert_eq!((connection.room(a), connection.room(b)), (0, 0));
+    connection.await_room(b);
+    assert_eq!(connection.next_with_room(), None);
+    connection.set_send_total(8_000);
+    assert_eq!(connection.room(b), 3_000);
+    assert_eq!(connection.next_with_room(), Some(b));
+    connection.set_send_total(usize::MAX);
+    assert_eq!(connection.room(b), 10_000, "the configuration has less");
+}
+
+#[test]
 fn an_end_needs_no_window() {
     // The stream's window is used up to the last byte.
     let mut pair = Pair::usual();

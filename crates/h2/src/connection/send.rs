@@ -38,7 +38,7 @@ impl Connection {
     fn room_left(&self) -> usize {
         // A write's worth waits ready for the connection's next window.
         let within = (self.window as usize).saturating_add(self.config.write);
-        let most = self.config.send_total.min(within);
+        let most = self.send_total.min(within);
         most.saturating_sub(self.queued)
     }
 

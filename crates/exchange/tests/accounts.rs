@@ -1,0 +1,326 @@
+//! Memory accounts: what the connections of a peer hold, whether it does not read or is not read. Time is virtual: a sleep ends when
+//! nothing else moves.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{PIPE, answer, content, head, pattern};
+use lateen_exchange::{Account, BUFFER, Config, Error, Protocol, client, server};
+use lateen_h2::Code;
+use lateen_http::{Length, Status};
+use tokio::io::{DuplexStream, duplex};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::sleep;
+
+const KIB: usize = 1024;
+
+fn local(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(LocalSet::new().run_until(test));
+}
+
+/// Waits until nothing moves.
+async fn rest() {
+    sleep(Duration::from_millis(500)).await;
+}
+
+/// A connection to a server that charges an account.
+fn connect(
+    protocol: Protocol,
+    account: Option<&Account>,
+) -> (client::Handle, server::Connection<DuplexStream>) {
+    let (ours, theirs) = duplex(PIPE);
+    let (handle, connection) = client::open(ours, Config::new(protocol));
+    spawn_local(async move {
+        let _ = connection.await;
+    });
+    let config = Config {
+        account: account.cloned(),
+        ..Config::new(protocol)
+    };
+    (handle, server::Connection::new(theirs, config))
+}
+
+type Exchanges = Rc<RefCell<Vec<server::Exchange>>>;
+
+/// Drives a server's connection, whose exchanges nobody reads.
+fn keep(mut server: server::Connection<DuplexStream>, exchanges: &Exchanges) {
+    let exchanges = Rc::clone(exchanges);
+    spawn_local(async move {
+        while let Ok(Some((_, exchange))) = server.next().await {
+            exchanges.borrow_mut().push(exchange);
+        }
+    });
+}
+
+/// Sends a request with content, and returns the status of its answer.
+fn upload(handle: &client::Handle, bytes: usize) -> JoinHandle<Result<Status, Error>> {
+    let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
+    let handle = handle.clone();
+    spawn_local(async move {
+        let exchange = handle.request(&chunked, None)?;
+        exchange.send(pattern(bytes)).await?;
+        exchange.finish()?;
+        Ok(answer(&exchange).await?.status())
+    })
+}
+
+/// Reads each request to its end and answers it, until `number` of them are over. Returns the number of those that came whole.
+async fn read(exchanges: &Exchanges, number: usize) -> usize {
+    let (over, whole) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    while over.get() < number {
+        for exchange in exchanges.take() {
+            let (over, whole) = (Rc::clone(&over), Rc::clone(&whole));
+            spawn_local(async move {
+                if content(&exchange).await.is_ok() {
+                    exchange
+                        .reply(Status::OK, &[], Length::Known(0))
+                        .expect("it is open");
+                    exchange.finish().expect("it is open");
+                    whole.set(whole.get() + 1);
+                }
+                over.set(over.get() + 1);
+            });
+        }
+        rest().await;
+    }
+    whole.get()
+}
+
+#[test]
+fn clients_of_http1_wait_for_room_and_lose_nothing() {
+    local(async {
+        let account = Account::new(256 * KIB);
+        let exchanges = Exchanges::default();
+        let mut uploads = Vec::new();
+        for _ in 0..8 {
+            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            keep(server, &exchanges);
+            uploads.push(upload(&handle, 512 * KIB));
+        }
+        rest().await;
+        assert!(account.held() >= 64 * KIB, "{}", account.held());
+        // One read may go beyond.
+        assert!(
+            account.held() <= 128 * KIB + 2 * BUFFER,
+            "{}",
+            account.held()
+        );
+        assert_eq!(read(&exchanges, 8).await, 8);
+        for upload in uploads {
+            let status = upload.await.expect("no panic").expect("it was answered");
+            assert_eq!(status, Status::OK);
+        }
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn streams_of_http2_that_nobody_reads_wait_for_windows_and_lose_nothing() {
+    local(async {
+        let account = Account::new(1024 * KIB);
+        let exchanges = Exchanges::default();
+        let (handle, server) = connect(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let uploads: Vec<_> = (0..40).map(|_| upload(&handle, 128 * KIB)).collect();
+        rest().await;
+        assert!(account.held() >= 64 * KIB, "{}", account.held());
+        assert!(account.held() <= 512 * KIB, "{}", account.held());
+        assert_eq!(read(&exchanges, 40).await, 40);
+        for upload in uploads {
+            let status = upload.await.expect("no panic").expect("it was answered");
+            assert_eq!(status, Status::OK);
+        }
+        drop(handle);
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn beyond_the_limit_requests_of_http2_end_and_new_ones_are_refused() {
+    local(async {
+        let account = Account::new(1024 * KIB);
+        let exchanges = Exchanges::default();
+        let mut uploads = Vec::new();
+        for _ in 0..40 {
+            let (handle, server) = connect(Protocol::Http2, Some(&account));
+            keep(server, &exchanges);
+            uploads.push(upload(&handle, 60 * KIB));
+        }
+        rest().await;
+        assert!(account.held() <= account.limit(), "{}", account.held());
+        assert!(account.held() >= account.limit() - 64 * KIB);
+        let (late, server) = connect(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let filler = upload(&late, 63 * KIB);
+        rest().await;
+        let ended = filler.await.expect("no panic").expect_err("it has no room");
+        assert!(
+            matches!(
+                ended,
+                Error::Reset(Code::ENHANCE_YOUR_CALM | Code::REFUSED_STREAM)
+            ),
+            "{ended}"
+        );
+        let mut lost = 0;
+        let came = exchanges.borrow().len();
+        let whole = read(&exchanges, came).await;
+        for upload in uploads {
+            match upload.await.expect("no panic") {
+                Ok(status) => assert_eq!(status, Status::OK),
+                Err(Error::Reset(Code::ENHANCE_YOUR_CALM | Code::REFUSED_STREAM)) => lost += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(lost > 0 && whole + lost == 40, "{whole} {lost}");
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn large_heads_count_for_as_long_as_their_requests_are_open() {
+    local(async {
+        let account = Account::new(256 * KIB);
+        let exchanges = Exchanges::default();
+        let (handle, server) = connect(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let value = "v".repeat(30 * KIB);
+        let large = head("GET", "/", &[("x-large", &value)]);
+        let requests: Vec<_> = (0..20)
+            .map(|_| handle.request(&large, None).expect("it is ready"))
+            .collect();
+        rest().await;
+        assert!(account.held() <= account.limit(), "{}", account.held());
+        let open = exchanges.borrow().len();
+        assert!((6..=8).contains(&open), "{open}");
+        let refused = requests.last().expect("there are some");
+        let error = answer(refused).await.expect_err("it has no room");
+        assert!(error.is_unprocessed(), "{error}");
+        exchanges.take();
+        drop(requests);
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+/// A proxy of one request after the other: it asks the upstream in the name of an account, and passes the answer on.
+async fn forward(
+    exchange: server::Exchange,
+    upstream: client::Handle,
+    account: Account,
+) -> Result<(), Error> {
+    let above = upstream.request(&head("GET", "/", &[]), None)?;
+    above.charge(&account);
+    answer(&above).await?;
+    exchange.reply(Status::OK, &[], Length::Delimited)?;
+    while let Some(bytes) = above.data().await? {
+        exchange.send(bytes).await?;
+    }
+    exchange.finish()
+}
+
+/// A server whose answers are long.
+fn generous(protocol: Protocol) -> client::Handle {
+    let (handle, server) = connect(protocol, None);
+    common::serve(server, |_, exchange| async move {
+        exchange.reply(Status::OK, &[], Length::Delimited)?;
+        for _ in 0..64 {
+            exchange.send(Bytes::from(vec![7; 16 * KIB])).await?;
+        }
+        exchange.finish()
+    });
+    handle
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_no_more_than_its_account() {
+    for (below, above) in [
+        (Protocol::Http2, Protocol::Http2),
+        (Protocol::Http2, Protocol::Http1),
+        (Protocol::Http1, Protocol::Http2),
+        (Protocol::Http1, Protocol::Http1),
+    ] {
+        local(async {
+            let account = Account::new(1024 * KIB);
+            let most = Rc::new(Cell::new(0));
+            let mut clients = Vec::new();
+            for _ in 0..10 {
+                let (handle, mut server) = connect(below, Some(&account));
+                let (account, most) = (account.clone(), Rc::clone(&most));
+                // HTTP/1 carries one request on each connection.
+                let shared = (above == Protocol::Http2).then(|| generous(above));
+                spawn_local(async move {
+                    while let Ok(Some((_, exchange))) = server.next().await {
+                        most.set(account.held().max(most.get()));
+                        let upstream = shared.clone().unwrap_or_else(|| generous(above));
+                        spawn_local(forward(exchange, upstream, account.clone()));
+                    }
+                });
+                let number = if below == Protocol::Http2 { 20 } else { 1 };
+                let requests: Vec<_> = (0..number)
+                    .map(|_| handle.request(&head("GET", "/", &[]), None))
+                    .collect();
+                clients.push((handle, requests));
+            }
+            for _ in 0..5 {
+                rest().await;
+                let held = account.held();
+                assert!(held >= 256 * KIB, "{below:?} {above:?} {held}");
+                // A read may go beyond, and so may the little that moves on at each connection.
+                assert!(held <= 1024 * KIB + 128 * KIB, "{below:?} {above:?} {held}");
+            }
+            assert!(most.get() <= 1024 * KIB + 128 * KIB);
+            drop(clients);
+            rest().await;
+            assert_eq!(account.held(), 0, "{below:?} {above:?}");
+        });
+    }
+}
+
+#[test]
+fn a_client_that_reads_gets_all_though_others_of_its_account_do_not() {
+    local(async {
+        let account = Account::new(1024 * KIB);
+        let start = |protocol| {
+            let (handle, mut server) = connect(protocol, Some(&account));
+            let account = account.clone();
+            let upstream = generous(Protocol::Http2);
+            spawn_local(async move {
+                while let Ok(Some((_, exchange))) = server.next().await {
+                    spawn_local(forward(exchange, upstream.clone(), account.clone()));
+                }
+            });
+            handle
+        };
+        let lazy = start(Protocol::Http2);
+        let unread: Vec<_> = (0..4)
+            .map(|_| lazy.request(&head("GET", "/", &[]), None).expect("ready"))
+            .collect();
+        rest().await;
+        assert!(account.held() > 0);
+        for protocol in common::PROTOCOLS {
+            let handle = start(protocol);
+            let request = handle.request(&head("GET", "/", &[]), None);
+            let request = request.expect("it is ready");
+            assert_eq!(
+                answer(&request).await.expect("an answer").status(),
+                Status::OK
+            );
+            let length = content(&request).await.expect("all of it").len();
+            assert_eq!(length, 64 * 16 * KIB, "{protocol:?}");
+        }
+        drop(unread);
+    });
+}
