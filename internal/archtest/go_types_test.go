@@ -32,9 +32,7 @@ const (
 // may fall and never rise; a type is taken out when it keeps the limit.
 var promotedFields = map[string]int{
 	"internal/agent.pod":             58, // the source's object, and the progress that a worker changes
-	"internal/ca.Shared":             27, // the options of a CA whose root several replicas share
 	"internal/cli.tapLine":           27, // a line of the API with the cells of the table
-	"internal/control.Options":       31, // the flags of lateen-control, by subject
 	"internal/lab/rest.Request":      35, // the parameters of Fortio's REST interface
 	"internal/lab/rest.httpDocument": 57, // Fortio's result document of an HTTP run
 	"internal/lab/rest.tcpDocument":  28, // Fortio's result document of a TCP run

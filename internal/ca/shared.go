@@ -109,11 +109,17 @@ type Shared struct {
 	confirmed time.Time // when the vault was last read and what it held was in force
 	gone      time.Time // since when the vault is not there
 	trouble   string
-	retry     time.Time
-	// held is why the next stage does not begin although it is time, waits for which namespaces.
+	next      hindrance
+	ends      Watch
+}
+
+// hindrance is what keeps the next stage of a rotation from beginning although it is time.
+type hindrance struct {
+	// held says why, waits for which namespaces.
 	held  string
 	waits []string
-	ends  Watch
+	// retry is when it is tried again, after it failed.
+	retry time.Time
 }
 
 // OpenShared reads the vault, or makes a root in it if there is none and never was one. An error that waiting may fix is the vault's own.
@@ -248,7 +254,7 @@ func (s *Shared) install(sealed Sealed, st state, roots map[int]*Root, signer *S
 	s.mu.Lock()
 	changed := !signer.same(s.current)
 	s.sealed, s.state, s.roots, s.confirmed, s.gone, s.trouble = sealed, st, roots, read, time.Time{}, ""
-	s.held, s.waits = "", nil
+	s.next.held, s.next.waits = "", nil
 	if changed {
 		s.current = signer
 	}
@@ -397,7 +403,7 @@ func (s *Shared) Status() Status {
 		out.Latest = s.state.Since.Add(s.leastStage(s.state))
 	}
 	if out.Leads {
-		out.Held, out.Unpublished = s.held, s.waits
+		out.Held, out.Unpublished = s.next.held, s.next.waits
 	}
 	return out
 }

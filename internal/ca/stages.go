@@ -24,7 +24,7 @@ func (s *Shared) step(ctx context.Context) {
 	now := s.Now()
 	st, sealed, current, trouble := s.state, s.sealed, s.current, s.trouble
 	root := s.roots[st.Signing].certificate
-	waits := now.Before(s.retry)
+	waits := now.Before(s.next.retry)
 	s.mu.Unlock()
 	if trouble != "" || waits {
 		return
@@ -43,7 +43,7 @@ func (s *Shared) step(ctx context.Context) {
 	}
 	if err := s.move(ctx, sealed, st, to, now); err != nil {
 		s.mu.Lock()
-		s.retry = now.Add(5 * time.Second)
+		s.next.retry = now.Add(5 * time.Second)
 		s.mu.Unlock()
 		if !errors.Is(err, ErrChanged) {
 			s.Logger.Warn("ca: root rotation cannot go on; what was there before stays in force", "error", err)
@@ -72,8 +72,8 @@ func (s *Shared) may(st state, bundle []byte, now time.Time) bool {
 		}
 	}
 	s.mu.Lock()
-	told := s.held == held
-	s.held, s.waits = held, waits[:min(len(waits), maxNamed)]
+	told := s.next.held == held
+	s.next.held, s.next.waits = held, waits[:min(len(waits), maxNamed)]
 	s.mu.Unlock()
 	if held != "" && !told {
 		s.Logger.Warn("ca: the next stage of root rotation waits", "reason", held)

@@ -42,8 +42,8 @@ func openAuthority(opts Options, pods ca.Pods, now func() time.Time, logger *slo
 }
 
 func loadAuthority(opts Options, pods ca.Pods, now func() time.Time, logger *slog.Logger, publish func(*ca.Signer)) (authority, error) {
-	if opts.CADir != "" {
-		p, err := ca.LoadPlugged(opts.CADir, now, logger, publish)
+	if opts.Authority.CADir != "" {
+		p, err := ca.LoadPlugged(opts.Authority.CADir, now, logger, publish)
 		if err != nil {
 			return nil, err // not a nil *Plugged in an interface
 		}
@@ -53,7 +53,7 @@ func loadAuthority(opts Options, pods ca.Pods, now func() time.Time, logger *slo
 	if err != nil {
 		return nil, err
 	}
-	r.LeastStage = opts.RotationLeastStage
+	r.LeastStage = opts.Authority.RotationLeastStage
 	r.InUse = func(h ca.Holder) bool { return ca.InUse(pods, h, now()) }
 	return r, nil
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Cluster
 	CallerOptions
 	CertificateOptions
-	AuthorityOptions
+	Authority   AuthorityOptions
 	ConfigDir   string
 	DataDir     string
 	Listen      string

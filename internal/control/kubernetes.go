@@ -28,13 +28,13 @@ func onKubernetes(opts Options, store *model.Store, metrics *status.Metrics, now
 	if err != nil {
 		return parts{}, err
 	}
-	shared := cluster.Options{Config: cfg, Namespace: opts.Namespace, Identity: cluster.Identity(), TrustDomain: opts.Mesh.TrustDomain, Lifetime: opts.CertTTL, LeastStage: opts.RotationLeastStage,
-		Signer: opts.CASigner, SignerApprove: opts.CASignerApprove, Proxies: set(opts.NodeProxyAccounts), Now: now, Logger: logger}
-	if opts.TakeOver != "" {
+	shared := cluster.Options{Config: cfg, Namespace: opts.Namespace, Identity: cluster.Identity(), TrustDomain: opts.Mesh.TrustDomain, Lifetime: opts.CertTTL, LeastStage: opts.Authority.RotationLeastStage,
+		Signer: opts.Authority.CASigner, SignerApprove: opts.Authority.CASignerApprove, Proxies: set(opts.NodeProxyAccounts), Now: now, Logger: logger}
+	if opts.Authority.TakeOver != "" {
 		shared.Istio = opts.Mesh.RootNamespace
 	}
-	if opts.CASigner != "" {
-		if shared.SignerRoot, err = cluster.ParseReference(opts.CASignerRoot); err != nil {
+	if opts.Authority.CASigner != "" {
+		if shared.SignerRoot, err = cluster.ParseReference(opts.Authority.CASignerRoot); err != nil {
 			return parts{}, fmt.Errorf("--ca-signer-root: %w", err)
 		}
 	}

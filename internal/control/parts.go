@@ -83,8 +83,8 @@ func onFiles(opts Options, store *model.Store, now func() time.Time, logger *slo
 		return parts{}, err
 	}
 	p := parts{source: files.NewSource(opts.ConfigDir, logger), authority: authority, verifier: verifier, place: opts.DataDir}
-	if opts.CADir != "" {
-		p.place = opts.CADir
+	if opts.Authority.CADir != "" {
+		p.place = opts.Authority.CADir
 	}
 	var damage error
 	p.assignments, damage = compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile), now())
@@ -103,7 +103,7 @@ func (o Options) place() error {
 				return fmt.Errorf("--%s is missing; a control plane takes --config-dir, --data-dir and --token-key, or --kube", f.name)
 			}
 		}
-		if o.TakeOver != "" || o.CASigner != "" || o.CASignerApprove {
+		if o.Authority.TakeOver != "" || o.Authority.CASigner != "" || o.Authority.CASignerApprove {
 			return errors.New("--take-over and --ca-signer go with --kube; add it")
 		}
 		if o.Kubeconfig != "" || o.KubeContext != "" {
@@ -112,11 +112,11 @@ func (o Options) place() error {
 		return nil
 	}
 	switch {
-	case o.DataDir != "" || o.TokenKey != "" || o.CADir != "":
+	case o.DataDir != "" || o.TokenKey != "" || o.Authority.CADir != "":
 		return errors.New("--data-dir, --token-key and --ca-dir do not go with --kube, where all that is in the cluster; remove them (a plugged-in CA is the Secret " + cluster.PluggedSecret + ")")
-	case o.TakeOver != "" && o.TakeOver != "istio":
-		return fmt.Errorf("--take-over is %q; use istio", o.TakeOver)
-	case o.CASigner == "" && o.CASignerApprove:
+	case o.Authority.TakeOver != "" && o.Authority.TakeOver != "istio":
+		return fmt.Errorf("--take-over is %q; use istio", o.Authority.TakeOver)
+	case o.Authority.CASigner == "" && o.Authority.CASignerApprove:
 		return errors.New("--ca-signer-approve goes with --ca-signer; add it")
 	}
 	if o.ConfigDir != "" {

@@ -108,7 +108,7 @@ func (c *Control) together(sources *status.Sources) error {
 		return err
 	}
 	controllers := []string{wellknown.LateenWaypointController}
-	if c.opts.TakeOver != "" {
+	if c.opts.Authority.TakeOver != "" {
 		controllers = append(controllers, wellknown.MeshController)
 	}
 	writer := conditions.New(conditions.Options{Client: client, Cluster: r.source, Store: c.store, Programmed: r.view.Of, Versions: r.view.Versions, Prepare: c.prepare, Mesh: c.opts.Mesh, Controllers: controllers,
