@@ -184,8 +184,8 @@ impl Line {
         self.bytes
     }
 
-    /// Begins a field. Where the name is a constant, it is written by a few stores.
-    #[inline]
+    /// Begins a field. Names are constants of the callers: within them, one is written by a few stores.
+    #[inline(always)]
     fn name(&mut self, name: &'static str) {
         fields::expect_declared(name);
         match self.format {

@@ -47,6 +47,12 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         self.host.get_or_init(|| lower(self.facts.authority()))
     }
 
+    /// The authority as it is.
+    #[inline]
+    pub(super) fn authority(&self) -> &[u8] {
+        self.facts.authority()
+    }
+
     #[inline]
     pub(super) fn method(&self) -> &[u8] {
         self.facts.method()

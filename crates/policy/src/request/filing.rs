@@ -100,16 +100,27 @@ impl Files {
         if !self.paths.is_empty() {
             self.paths.find(request.path(), &mut take);
         }
-        if !self.hosts.is_empty() {
+        if !self.hosts.is_empty() && may_find(&self.hosts, request.authority()) {
             self.hosts.find(request.host(), &mut take);
         }
-        if !self.methods.is_empty() {
+        if !self.methods.is_empty() && may_find(&self.methods, request.method()) {
             self.methods.find(request.method(), &mut take);
         }
         for (name, index) in &self.headers {
             request.each_value(name, |value| index.find(value, &mut take));
         }
     }
+}
+
+/// False only if an index has nothing for a text, whose letters count as those in lower case as well. It looks at two bytes, by which
+/// most texts of few kinds differ.
+#[inline]
+fn may_find(index: &TextIndex, text: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (text.first(), text.last()) else {
+        return true;
+    };
+    index.may_find(*first, *last)
+        || index.may_find(first.to_ascii_lowercase(), last.to_ascii_lowercase())
 }
 
 impl Key {

@@ -50,6 +50,12 @@ impl TextIndex {
         self.present.iter().copied().for_each(take);
     }
 
+    /// False only if [`TextIndex::find`] gives nothing for texts that begin and end with these bytes.
+    #[inline]
+    pub(super) fn may_find(&self, first: u8, last: u8) -> bool {
+        self.texts.may_find(first) || self.ends.may_find_ends(last) || !self.present.is_empty()
+    }
+
     /// True if there is no pattern.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.ends.is_empty() && self.present.is_empty()
@@ -93,6 +99,9 @@ mod tests {
                 let mut found = Vec::new();
                 index.find(text.as_bytes(), |rule| found.push(rule));
                 found.sort_unstable();
+                if let (Some(first), Some(last)) = (text.bytes().next(), text.bytes().last()) {
+                    prop_assert!(found.is_empty() || index.may_find(first, last));
+                }
                 prop_assert_eq!(found, expected);
             }
         }

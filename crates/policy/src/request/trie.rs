@@ -136,6 +136,28 @@ impl<T: Copy> Trie<T> {
         }
     }
 
+    /// False only if [`Trie::find`] gives nothing for texts that begin with this byte.
+    #[inline]
+    pub(super) fn may_find(&self, first: u8) -> bool {
+        self.begins_with(first, |label| label.first())
+    }
+
+    /// False only if [`Trie::find_ends`] gives nothing for texts that end with this byte.
+    #[inline]
+    pub(super) fn may_find_ends(&self, last: u8) -> bool {
+        self.begins_with(last, |label| label.last())
+    }
+
+    /// False only if no text of the tree has this byte where it is read first. `read` gives that of a label.
+    #[inline]
+    fn begins_with(&self, byte: u8, read: impl Fn(&[u8]) -> Option<&u8>) -> bool {
+        self.0.first().is_some_and(|root| match read(&root.label) {
+            Some(own) => *own == byte,
+            // Every text has the values of an empty one.
+            None => !root.begins.is_empty() || root.bytes.contains(&byte),
+        })
+    }
+
     #[inline]
     fn child(&self, node: &Node<T>, byte: u8) -> Option<&Node<T>> {
         let child = node.bytes.binary_search(&byte).ok()?;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -336,15 +337,26 @@ impl Attempt<'_> {
             client: own,
             upstream: fresh.as_ref().or(own).filter(|_| lease.is_http1()),
         };
-        let moving = forward(client, &above, record, keys, head::has_content(head));
-        let moving = async {
-            tokio::select! {
-                biased;
-                moved = moving => moved,
-                () = late(record, mesh.retry.per_try_timeout) => Err(Broken::Late),
-            }
+        let moved = {
+            // They stay in their places: each future that has another one by value has room for it twice.
+            let moving = pin!(forward(
+                client,
+                &above,
+                record,
+                keys,
+                head::has_content(head)
+            ));
+            let late = pin!(late(record, mesh.retry.per_try_timeout));
+            let moving = async {
+                tokio::select! {
+                    biased;
+                    moved = moving => moved,
+                    () = late => Err(Broken::Late),
+                }
+            };
+            lease.drive(moving).await
         };
-        match lease.drive(moving).await {
+        match moved {
             Ok(false) => {
                 record.complete();
                 drop(above);
