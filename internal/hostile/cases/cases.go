@@ -219,7 +219,7 @@ const closing = "GET " + ClosingPath + " HTTP/1.1\r\nHost: " + Host + "\r\nConne
 
 func (g *generator) http1(first, second rule1) Case {
 	q := g.base()
-	c := Case{Number: g.number, Want: first.want}
+	c := Case{Number: g.number, Want: first.want, Timing: first.timing || second.timing}
 	for _, r := range []rule1{first, second} {
 		if r.spoil != nil {
 			r.spoil(g, q)

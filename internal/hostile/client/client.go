@@ -85,6 +85,12 @@ func (r *reader) http1() Answer {
 		if status != 0 {
 			answer.Statuses = append(answer.Statuses, status)
 		}
+		if errors.Is(err, errLast) {
+			// Some proxies end the connection a second later, or wait for the client to do so.
+			answer.Closed = true
+			answer.Text = r.kept.String()
+			return answer
+		}
 		if err != nil || status == http.StatusSwitchingProtocols {
 			break
 		}
@@ -111,7 +117,7 @@ func readResponse(in *bufio.Reader) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	length, chunked := int64(0), false
+	length, chunked, last := int64(0), false, false
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -129,6 +135,8 @@ func readResponse(in *bufio.Reader) (int, error) {
 			}
 		case "transfer-encoding":
 			chunked = true
+		case "connection":
+			last = strings.EqualFold(value, "close")
 		}
 	}
 	if status < 200 && status != http.StatusSwitchingProtocols {
@@ -137,9 +145,14 @@ func readResponse(in *bufio.Reader) (int, error) {
 	if chunked {
 		return status, errors.New("the content of an answer is in chunks")
 	}
-	_, err = io.CopyN(io.Discard, in, length)
+	if _, err = io.CopyN(io.Discard, in, length); err == nil && last {
+		err = errLast
+	}
 	return status, err
 }
+
+// errLast says that the proxy answers nothing more.
+var errLast = errors.New("the answer ends the connection")
 
 func (r *reader) http2() Answer {
 	var answer Answer
@@ -173,6 +186,10 @@ func (r *reader) http2() Answer {
 			answer.Text += "reset: " + f.ErrCode.String() + "\n"
 		case *http2.GoAwayFrame:
 			answer.Text += "goaway: " + f.ErrCode.String() + "\n"
+			if f.ErrCode != http2.ErrCodeNo {
+				answer.Closed = true
+				return answer
+			}
 		}
 	}
 	answer.Closed = r.closed

@@ -46,6 +46,7 @@ func TestStatusesOfAnswersAreToldInOrder(t *testing.T) {
 		"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nabHTTP/1.1 400 Bad Request\r\n\r\n": {200, 400},
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n":                           {200},
 		"HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n\r\n":                {101},
+		"HTTP/1.1 400 Bad\r\nconnection: close\r\n\r\nHTTP/1.1 200 OK\r\n\r\n":           {400},
 		"garbage\r\n": nil,
 		"":            nil,
 	} {
@@ -59,6 +60,10 @@ func TestStatusesOfAnswersAreToldInOrder(t *testing.T) {
 func TestSilenceIsNoEnd(t *testing.T) {
 	got := Send(pipe(t, []byte("HTTP/1.1 200 OK\r\n\r\n"), false), cases.Case{Bytes: []byte("x")}, 50*time.Millisecond)
 	if got.Closed || !slices.Equal(got.Statuses, []int{200}) {
+		t.Errorf("%+v", got)
+	}
+	last := "HTTP/1.1 400 Bad\r\nConnection: close\r\ncontent-length: 1\r\n\r\na"
+	if got := Send(pipe(t, []byte(last), false), cases.Case{Bytes: []byte("x")}, 5*time.Second); !got.Closed {
 		t.Errorf("%+v", got)
 	}
 	if got := Send(pipe(t, nil, true), cases.Case{Bytes: []byte("x")}, 5*time.Second); !got.Closed {

@@ -28,7 +28,7 @@ func Observe(list []cases.Case, outcomes []map[string]Outcome) (Table, []cases.C
 	}
 	var unexplained []cases.Case
 	for i, c := range list {
-		if len(c.Rules) != 1 && !explained(c, outcomes[i], observed) {
+		if len(c.Rules) != 1 && !c.Timing && !explained(c, outcomes[i], observed) {
 			unexplained = append(unexplained, c)
 		}
 	}

@@ -189,6 +189,28 @@ func Gone(page, observed Table, present []string) []string {
 	return list
 }
 
+// GoneRules are the rules that Gone speaks of.
+func GoneRules(page, observed Table, present []string) []string {
+	var rules []string
+	for rule, row := range page {
+		if len(Gone(Table{rule: row}, observed, present)) > 0 {
+			rules = append(rules, rule)
+		}
+	}
+	return rules
+}
+
+// Merge adds the differences of another table.
+func (t Table) Merge(other Table) {
+	for rule, row := range other {
+		for peer, words := range row.Peers {
+			for _, here := range row.Here {
+				t.Note(rule, peer, here, words)
+			}
+		}
+	}
+}
+
 // Update takes what was observed of the present peers for what the page says of them. Reasons stay. Rows come in the order of rules.
 func Update(page, observed Table, present, rules []string) []Row {
 	var rows []Row

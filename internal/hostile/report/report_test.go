@@ -123,6 +123,14 @@ func TestAPageHoldsWhatWasObserved(t *testing.T) {
 	if list := Gone(TableOf(again), Table{}, []string{"envoy"}); !slices.Equal(list, []string{"PRI: Envoy: forwards"}) {
 		t.Errorf("%q", list)
 	}
+	if list := GoneRules(TableOf(again), Table{}, []string{"envoy"}); !slices.Equal(list, []string{"PRI"}) {
+		t.Errorf("%q", list)
+	}
+	merged := Table{}
+	merged.Merge(observed)
+	if list := Unlisted(merged, observed); len(list) != 0 {
+		t.Errorf("%q", list)
+	}
 	if list := Unlisted(Table{}, observed); len(list) != 3 {
 		t.Errorf("%q", list)
 	}

@@ -94,6 +94,9 @@ func judge(o options, t *tally, targets []*target, present []string, list []case
 	}
 	t.check(report.Unlisted(page, observed), "what reaches the servers behind %s differs as %s says", strings.Join(present, ", "), o.page)
 	if o.seed == pageSeed && o.cases == pageCases {
+		if err := lookAgain(targets, present, page, observed, list); err != nil {
+			return err
+		}
 		t.check(report.Gone(page, observed, present), "every difference that the page names occurs")
 	}
 	var both []string
@@ -132,6 +135,27 @@ func sendAgain(o options, targets []*target, page report.Table, list []cases.Cas
 	}
 	if again > 0 {
 		fmt.Printf("    %d requests were sent once more\n", again)
+	}
+	return nil
+}
+
+// lookAgain repeats the cases of rules whose differences were not all seen, one at a time, and adds what is seen then.
+func lookAgain(targets []*target, present []string, page, observed report.Table, list []cases.Case) error {
+	gone := report.GoneRules(page, observed, present)
+	for _, c := range list {
+		if len(c.Rules) != 1 || !slices.Contains(gone, c.Rules[0]) {
+			continue
+		}
+		outcomes := map[string]report.Outcome{}
+		for _, t := range targets {
+			outcome, err := t.send(0, c, quiet)
+			if err != nil {
+				return err
+			}
+			outcomes[t.name] = outcome
+		}
+		again, _ := report.Observe([]cases.Case{c}, []map[string]report.Outcome{outcomes})
+		observed.Merge(again)
 	}
 	return nil
 }
