@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Thousands of raw requests through a waypoint, Envoy, nginx and HAProxy: what reaches the server behind each is equal, or the difference
 # has a row with a reason in docs/reference/hostile-http.md. Then clients that mean harm, with a polite one beside them.
-# SEEDS="2 3" CASES=10000 sends other requests instead, and plays no clients. WRITE=1 writes what is seen into the page.
-# bites: without Error::HostRepeated in crates/h1/src/framing.rs the rules about two Host fields are answered with 200.
+# SEEDS="2 3" CASES=4000 sends other requests instead, and plays no clients. WRITE=1 writes what is seen into the page.
+# bites: let has_encoded_dots in crates/http/src/path/normalise.rs return false: dots before an encoded slash reach the server.
 source "$(dirname "$0")/lib.sh"
 LANES=12
 FIRST=8000 TOOL=$WORK/hostilehttp PAGE=$ROOT/docs/reference/hostile-http.md
@@ -93,7 +93,7 @@ if [ -n "${WRITE:-}" ]; then counted -write
 elif [ -z "${SEEDS:-}" ]; then
   counted -abuse
 else
-  for seed in $SEEDS; do counted -seed "$seed" -cases "${CASES:-10000}"; done
+  for seed in $SEEDS; do counted -seed "$seed" -cases "${CASES:-4000}"; done
 fi
 check "the waypoint runs on" denied
 equal "and has not been started again" 0 "$(lateen get pods -o json | jq -r '[.items[] | select(.metadata.name | startswith("way-")) | .status.containerStatuses[]?.restartCount] | add // 0')"
