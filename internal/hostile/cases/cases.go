@@ -52,7 +52,7 @@ func Generate(seed uint64, count int) []Case {
 		case number%5 == 0:
 			list = append(list, g.http2(rules2[number/5%len(rules2)]))
 		case number%11 == 0:
-			// Two rules at once: each of them alone is among the others.
+			// Two rules at once, for what no request may ever bring about.
 			first, second := rules1[g.IntN(len(rules1))], rules1[g.IntN(len(rules1))]
 			if first.name == second.name || first.single || second.single {
 				second = rule1{}

@@ -12,9 +12,9 @@ func Differences(c cases.Case, outcomes map[string]Outcome, peer string) []strin
 	return differences(c, outcomes[Here], outcomes[peer])
 }
 
-// Observe makes the table of the differences between this mesh and its peers. A case of two rules at once has no row of its own: it
-// may differ where one of its rules does. The second result is the cases that differ where none does.
-func Observe(list []cases.Case, outcomes []map[string]Outcome) (Table, []cases.Case) {
+// Observe makes the table of the differences between this mesh and its peers. A case of two rules at once has none: together they may
+// make a case of a third rule. What this mesh must never do holds for it as well.
+func Observe(list []cases.Case, outcomes []map[string]Outcome) Table {
 	observed := Table{}
 	for i, c := range list {
 		for _, peer := range Peers {
@@ -26,29 +26,7 @@ func Observe(list []cases.Case, outcomes []map[string]Outcome) (Table, []cases.C
 			}
 		}
 	}
-	var unexplained []cases.Case
-	for i, c := range list {
-		if len(c.Rules) != 1 && !c.Timing && !explained(c, outcomes[i], observed) {
-			unexplained = append(unexplained, c)
-		}
-	}
-	return observed, unexplained
-}
-
-func explained(c cases.Case, outcomes map[string]Outcome, observed Table) bool {
-	for _, peer := range Peers {
-		if _, present := outcomes[peer]; !present || len(Differences(c, outcomes, peer)) == 0 {
-			continue
-		}
-		differs := false
-		for _, rule := range c.Rules {
-			differs = differs || observed[rule] != nil && len(observed[rule].Peers[peer]) > 0
-		}
-		if !differs {
-			return false
-		}
-	}
-	return true
+	return observed
 }
 
 // Waits reports whether a proxy said nothing and forwarded nothing, so that more time might change the outcome.

@@ -84,7 +84,7 @@ func judge(o options, t *tally, targets []*target, present []string, list []case
 		}
 	}
 	t.check(wrong, "%d requests: none reaches the server in another form than it was judged, or is answered otherwise than its rule says", len(list))
-	observed, unexplained := report.Observe(list, outcomes)
+	observed := report.Observe(list, outcomes)
 	if o.write {
 		rows = report.Update(page, observed, present, cases.Rules())
 		if err := os.WriteFile(o.page, []byte(report.Render(rows)), 0o644); err != nil {
@@ -99,11 +99,6 @@ func judge(o options, t *tally, targets []*target, present []string, list []case
 		}
 		t.check(report.Gone(page, observed, present), "every difference that the page names occurs")
 	}
-	var both []string
-	for _, c := range unexplained {
-		both = append(both, describe(c))
-	}
-	t.check(both, "two violations at once make no other difference")
 	t.check(report.Unreasoned(rows), "every difference has a reason")
 	return nil
 }
@@ -154,8 +149,7 @@ func lookAgain(targets []*target, present []string, page, observed report.Table,
 			}
 			outcomes[t.name] = outcome
 		}
-		again, _ := report.Observe([]cases.Case{c}, []map[string]report.Outcome{outcomes})
-		observed.Merge(again)
+		observed.Merge(report.Observe([]cases.Case{c}, []map[string]report.Outcome{outcomes}))
 	}
 	return nil
 }
