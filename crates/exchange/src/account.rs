@@ -27,6 +27,10 @@ const FREE: usize = 4096;
 /// Charges are multiples of this, so that small changes cost nothing.
 const UNIT: usize = 4096;
 
+/// The window of an answer from an HTTP/2 endpoint is one in so many bytes of what is free. So it takes as many answers that nobody
+/// reads to fill an account from windows that have grown.
+const WINDOWS: usize = 32;
+
 /// Connections that wait are woken when one in so many bytes of the limit has become free.
 const STEP: usize = 64;
 
@@ -250,6 +254,11 @@ impl Charge {
         self.account.wait(number, cx.waker(), part);
         // Room that became free before this woke nobody.
         self.has_room(part)
+    }
+
+    /// The window that an endpoint may have for one answer.
+    pub(crate) fn window(&self) -> u32 {
+        u32::try_from(self.account.room(Part::Answers) / WINDOWS).unwrap_or(u32::MAX)
     }
 
     /// Bytes that are free.

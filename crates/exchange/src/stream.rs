@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lateen_h2::Code;
 use lateen_http::Trailers;
 
-use crate::account::Freed;
+use crate::account::{Charge, Freed};
 use crate::core::{Codec, Shared};
 use crate::entry::Key;
 use crate::error::Error;
@@ -48,8 +48,9 @@ impl Stream {
                         entry.held -= bytes.len();
                         core.held -= bytes.len();
                         let mut wakes = is_paused;
+                        let window = entry.charge.as_ref().map_or(u32::MAX, Charge::window);
                         if let (Codec::Http2(http2), Some(id)) = (&mut core.codec, entry.id) {
-                            http2.consumed(id, bytes.len());
+                            http2.consumed_within(id, bytes.len(), window);
                             wakes = http2.has_framed();
                         }
                         Came::Data(bytes, wakes, core.settle(self.key))

@@ -194,12 +194,13 @@ impl RecvFlow {
     }
 
     /// Counts so many bytes of a stream as consumed. Returns the grant for the stream if one is due and the stream is `open`
-    /// for the peer. `more_streams` is the number of streams that may still be opened.
+    /// for the peer. `most` is the largest window that the stream may have beyond its first one. `more_streams` is the number of
+    /// streams that may still be opened.
     #[inline]
     pub(crate) fn consumed(
         &mut self,
         stream: &mut Stream,
-        bytes: u32,
+        (bytes, most): (u32, u32),
         open: bool,
         more_streams: u32,
     ) -> Option<u32> {
@@ -218,6 +219,7 @@ impl RecvFlow {
             }
             false => self.target,
         };
+        let aim = aim.min(most.max(self.stream_first));
         let missing = aim.saturating_sub(has);
         if missing < portion(aim, self.stream_first) {
             return None;

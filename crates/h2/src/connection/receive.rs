@@ -275,15 +275,21 @@ impl Connection {
     /// The caller is done with so many bytes that came on a stream: the peer may send more.
     #[inline]
     pub fn consumed(&mut self, stream: StreamId, bytes: usize) {
+        self.consumed_within(stream, bytes, u32::MAX);
+    }
+
+    /// The same for a stream whose window is to be no larger than `most` bytes, though never smaller than its first one. Credit
+    /// that the peer has it keeps.
+    pub fn consumed_within(&mut self, stream: StreamId, bytes: usize, most: u32) {
         let id = stream.0;
         let Some(stream) = self.streams.get(id) else {
             return;
         };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let open = !stream.is(flags::HEARD) && self.failed.is_none();
-        let most = self.config.first_windows.min(self.config.max_streams);
-        let others = most.saturating_sub(self.active);
-        let more = self.recv_flow.consumed(stream, bytes, open, others);
+        let streams = self.config.first_windows.min(self.config.max_streams);
+        let others = streams.saturating_sub(self.active);
+        let more = self.recv_flow.consumed(stream, (bytes, most), open, others);
         if let Some(more) = more {
             self.output
                 .reply(&frame::word(kind::WINDOW_UPDATE, id, more));
