@@ -7,6 +7,7 @@
 //! configuration in force.
 
 mod access_log;
+mod accounts;
 mod choose;
 mod connection_log;
 mod destination;
@@ -42,6 +43,7 @@ mod slots;
 mod sniff;
 mod state;
 mod stream;
+mod strict;
 mod switched;
 mod tcp;
 #[cfg(test)]
@@ -51,6 +53,7 @@ mod turns;
 mod upstream;
 mod view;
 
+pub use accounts::Accounts;
 #[cfg(test)]
 pub use listing::About;
 pub use listing::{Destination, Listed, Page};

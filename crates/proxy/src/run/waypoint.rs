@@ -19,7 +19,7 @@ use crate::current::Current;
 use crate::dns::{File, Origin};
 use crate::notify::Starter;
 use crate::settings::WaypointSettings;
-use crate::waypoint::{Own, Timeouts, Waypoint, WaypointConfig};
+use crate::waypoint::{Accounts, Own, Timeouts, Waypoint, WaypointConfig};
 use crate::{VERSION, certificates, publish};
 
 /// The list of the pod's resolvers.
@@ -75,6 +75,7 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
     };
     let budgets = Budgets::default();
     watch_buffers(&metrics, &budgets);
+    let accounts = Accounts::new(settings.http_buffers);
     let threads = unstarted
         .into_iter()
         .enumerate()
@@ -84,7 +85,7 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
                 slice: common.worker_slice,
                 acceptor: own.take(),
                 accept_failed: fail.take(),
-                role: config(&settings, &metrics, &manager, &rules, &budgets),
+                role: config(&settings, &metrics, &manager, &rules, &budgets, &accounts),
             })
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -119,6 +120,7 @@ fn config(
     certificates: &Manager,
     rules: &Rules,
     budgets: &Budgets,
+    accounts: &Accounts,
 ) -> WaypointConfig {
     let common = &settings.common;
     let tunnel = |defaults| tunnel(common, budgets, defaults);
@@ -138,9 +140,14 @@ fn config(
             ..tunnel(lateen_hbone::Settings::client())
         },
         server: tunnel(lateen_hbone::Settings::server()),
+        accounts: accounts.clone(),
         streams_per_tunnel: common.streams_per_tunnel,
         resolvers: File::open(Path::new(RESOLVERS), Origin::Own),
-        timeouts: Timeouts::default(),
+        timeouts: Timeouts {
+            idle: settings.http_idle,
+            head: settings.http_head,
+            ..Timeouts::default()
+        },
         limits: common.limits,
     }
 }

@@ -1,6 +1,7 @@
 //! What the environment tells a waypoint, beside what every role reads.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use lateen_types::{Identity, NamespacedName, WorkloadUid};
 
@@ -19,6 +20,12 @@ pub struct WaypointSettings {
     pub identity: Identity,
     /// The uid of this proxy's pod in the mesh.
     pub uid: WorkloadUid,
+    /// Bytes of requests and answers that connections of all clients may hold.
+    pub http_buffers: usize,
+    /// How long a client's connection may have no request; `None`: for ever.
+    pub http_idle: Option<Duration>,
+    /// How long a request's head may take, from its first byte; the longest time: for ever.
+    pub http_head: Duration,
     /// The listener for tunnels.
     pub hbone: SocketAddr,
     /// The pages for operators.
@@ -62,6 +69,12 @@ impl WaypointSettings {
             gateway: NamespacedName::new(namespace, gateway),
             identity,
             uid: WorkloadUid(uid.into()),
+            http_buffers: env.within("LATEEN_HTTP_BUFFERS", 128 << 20, 1 << 20..=1 << 40)? as usize,
+            http_idle: Some(env.duration("LATEEN_HTTP_IDLE_TIMEOUT", Duration::from_secs(3600))?)
+                .filter(|idle| !idle.is_zero()),
+            http_head: Some(env.duration("LATEEN_HTTP_HEAD_TIMEOUT", Duration::from_secs(60))?)
+                .filter(|head| !head.is_zero())
+                .unwrap_or(Duration::MAX),
             hbone: (env.any_address()?, lateen_types::ports::HBONE).into(),
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 15000)),
             common,

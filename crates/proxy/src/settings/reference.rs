@@ -171,6 +171,12 @@ variables! {
     "Waypoints" {
         "GATEWAY_NAME" Lateen, form("name"), said("required of a waypoint, which needs `POD_NAME`, `POD_NAMESPACE` and `SERVICE_ACCOUNT`, too"),
             "the Gateway that a waypoint serves, in the namespace of its pod; variables about pods, names and the node mean nothing to it";
+        "LATEEN_HTTP_BUFFERS" Lateen, Number(1_048_576, 1_099_511_627_776), Is("134217728"),
+            "bytes of requests and answers that a waypoint holds, in all: one client identity may hold a quarter of them, and a namespace a half. From half of its limit on a client is slowed down; beyond the limit HTTP/2 requests that bring more are ended. 4 KiB for each connection and each request are not counted";
+        "LATEEN_HTTP_IDLE_TIMEOUT" Lateen, Duration, Is("1h"),
+            "how long a client's HTTP connection may have no request before a waypoint ends it; 0: for ever. A request under way is never ended for its silence";
+        "LATEEN_HTTP_HEAD_TIMEOUT" Lateen, Duration, Is("60s"),
+            "how long the head of a request may take from its first byte; then the client gets 408 over HTTP/1, and over HTTP/2 its connection ends; 0: for ever";
     }
     "Control plane" {
         "XDS_ADDRESS" Ztunnel, form("`https://HOST:PORT`"), said("`https://istiod.istio-system.svc:15012` in a pod of Kubernetes, else `https://localhost:15012`"),

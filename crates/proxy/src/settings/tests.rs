@@ -284,16 +284,28 @@ mod declared {
     use super::*;
 
     /// What else must be said for a variable to count.
-    fn told(variable: &str, value: &str) -> Result<Settings, SettingError> {
+    fn told(variable: &str, value: &str) -> Result<(Settings, WaypointSettings), SettingError> {
         let mut variables = vec![("NODE_NAME", "n1"), (variable, value)];
         if variable == "XDS_ON_DEMAND" {
             variables.push(("ISTIO_META_DNS_CAPTURE", "false"));
         }
         variables.reverse();
-        read(&variables, 2)
+        let node = read(&variables, 2)?;
+        // A waypoint needs these, whatever they are.
+        let names = [
+            ("GATEWAY_NAME", "gate"),
+            ("POD_NAME", "gate-1"),
+            ("POD_NAMESPACE", "shop"),
+            ("SERVICE_ACCOUNT", "gate"),
+        ];
+        let lookup = |name: &str| {
+            let found = names.iter().chain(&variables).find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Ok((node, WaypointSettings::read(&lookup, 2)?))
     }
 
-    fn untold(variable: &str) -> Settings {
+    fn untold(variable: &str) -> (Settings, WaypointSettings) {
         told(variable, "").unwrap()
     }
 

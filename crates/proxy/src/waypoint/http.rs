@@ -31,7 +31,9 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     io: IO,
     protocol: Protocol,
 ) {
-    let mut connection = server::Connection::new(io, session.waypoint.server_config(protocol));
+    let account = session.tunnel.account.clone();
+    let config = session.waypoint.server_config(protocol, account);
+    let mut connection = server::Connection::new(io, config);
     let mut requests = Slots::default();
     let mut draining = pin!(session.waypoint.worker.draining());
     let watched = Watched::new(&session);
@@ -68,8 +70,8 @@ pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
             };
         }
         let is_told_at_once = protocol == Protocol::Http2 && has_asked || !requests.is_empty();
-        let ends_idle = standing == Standing::Unbound
-            || standing == Standing::Leaving && is_told_at_once;
+        let ends_idle =
+            standing == Standing::Unbound || standing == Standing::Leaving && is_told_at_once;
         if !is_draining && ends_idle {
             is_draining = true;
             connection.drain();

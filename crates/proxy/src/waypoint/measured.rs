@@ -25,6 +25,7 @@ use tokio::task::unconstrained;
 pub use super::memory::Memory;
 pub use super::own::Own;
 
+use super::accounts::Accounts;
 use super::choose::{Tried, choose};
 use super::destination::select;
 use super::http;
@@ -74,6 +75,7 @@ pub fn run(own: Own, snapshot: Arc<Snapshot>, asked: &Asked, measure: impl FnOnc
         network: "".into(),
         client: Settings::client(),
         server: Settings::server(),
+        accounts: Accounts::default(),
         streams_per_tunnel: 100,
         timeouts: Timeouts::default(),
         limits: lateen_relay::Limits::default(),
@@ -95,6 +97,7 @@ impl Connections {
         let destination = select(&view, &waypoint.own, &asked.service.into());
         let destination = destination.expect("the service is bound to the Gateway");
         let tunnel = Rc::new(TunnelPeer {
+            account: waypoint.accounts.of(asked.client.identity()),
             peer: asked.client.clone(),
             client: asked.source,
             local: asked.service,

@@ -28,6 +28,7 @@ use super::record::Record;
 use super::relays::{CHANGED, Denial, Tracked};
 use super::service_view::KnownEndpoint;
 use super::session::Session;
+use super::strict::{self, PlainTextForbidden};
 use super::switched;
 use super::upstream::{Lease, UpstreamError};
 
@@ -81,6 +82,7 @@ const INVALID: Answer = Answer {
 // Envoy's words for what became of a request.
 const NO_ROUTE: &str = "route_not_found";
 const INVALID_HEAD: &str = "http.invalid_request_head";
+const SLOW_HEAD: &str = "request_header_timeout";
 const NO_HEALTHY: &str = "no_healthy_upstream";
 const PROTOCOL_ERROR: &str = "protocol_error";
 const TERMINATION: &str = "connection_termination";
@@ -121,8 +123,18 @@ pub(super) async fn serve(session: Rc<Session>, request: FramedRequest, below: s
 /// Tells of a request with an invalid, too large or too slow head, which its connection has answered.
 pub(super) fn refused(session: &Rc<Session>, status: u16) {
     let record = Record::new(session);
-    let reason = "the request's head is invalid, too large or too slow".to_owned();
-    record.fail(RequestFlags::DownstreamProtocolError, INVALID_HEAD, reason);
+    let (details, reason) = match status {
+        408 => (
+            SLOW_HEAD,
+            "the client did not complete the request's head in time; LATEEN_HTTP_HEAD_TIMEOUT sets it",
+        ),
+        _ => (INVALID_HEAD, "the request's head is invalid or too large"),
+    };
+    record.fail(
+        RequestFlags::DownstreamProtocolError,
+        details,
+        reason.to_owned(),
+    );
     record.replied(status, 0);
 }
 
@@ -198,10 +210,21 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut last: Option<Failed> = None;
     let mut was_lost = false;
     let failed = loop {
-        let (endpoint, mesh) = match endpoint(session, head, &tried, protocol).await {
+        let found = endpoint(session, head, &tried, protocol).await;
+        let (known, forbidden, mesh) = match found {
             Ok(found) => found,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
         };
+        if let Some(why) = forbidden {
+            tried.add(&known.endpoint);
+            last.get_or_insert_with(|| Failed {
+                answer: NO_UPSTREAM,
+                flags: RequestFlags::NoHealthyUpstream,
+                details: NO_HEALTHY.into(),
+                reason: why.to_string(),
+            });
+            continue;
+        }
         let attempt = Attempt {
             session,
             head,
@@ -209,7 +232,7 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
             protocol,
             mesh: &mesh,
         };
-        match attempt.run(&mut below, endpoint, &mut tried).await {
+        match attempt.run(&mut below, known, &mut tried).await {
             Outcome::Over => return,
             Outcome::Fail(failed) => break failed,
             // A request that kills who handles it does not go from one endpoint to the next.
@@ -243,18 +266,20 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     }
 }
 
-/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are.
+/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are. An
+/// endpoint may be one that no plain text may be sent to.
 async fn endpoint(
     session: &Session,
     head: &Canonical,
     tried: &Tried,
     protocol: Protocol,
-) -> Result<(Rc<KnownEndpoint>, Arc<Mesh>), NoEndpoint> {
+) -> Result<(Rc<KnownEndpoint>, Option<PlainTextForbidden>, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
     let host = || head::host(head);
-    let endpoint = choose(session, &view, tried, Some(protocol), host).await?;
-    Ok((endpoint, Arc::clone(&view.mesh)))
+    let known = choose(session, &view, tried, Some(protocol), host).await?;
+    let forbidden = strict::forbidden(&view.snapshot, &known.endpoint);
+    Ok((known, forbidden, Arc::clone(&view.mesh)))
 }
 
 fn nowhere(why: &NoEndpoint) -> Failed {
@@ -313,11 +338,12 @@ impl Attempt<'_> {
             // Requests that find a connection have no room for it.
             async move { Box::pin(open(&waypoint, &hop, Origin::default(), limit)).await }
         };
+        let source = session.tunnel.peer.identity();
         let lease = tokio::select! {
             biased;
             // An endpoint hears nothing of a client that has left by now.
             error = poll_fn(|cx| client.poll_gone(cx)) => return left(record, &error),
-            lease = upstream.lease(|| waypoint.client_config(protocol), connect) => lease,
+            lease = upstream.lease(source, || waypoint.client_config(protocol), connect) => lease,
         };
         let mut lease = match lease {
             Ok(lease) => lease,
@@ -332,6 +358,7 @@ impl Attempt<'_> {
             Ok(above) => above,
             Err(error) => return untaken(&error),
         };
+        above.charge(&session.tunnel.account);
         let own = head::websocket_key(head);
         let keys = Keys {
             client: own,
@@ -370,7 +397,13 @@ impl Attempt<'_> {
                 }
                 Outcome::Over
             }
-            Err(Broken::Client(error)) => left(record, &error),
+            Err(Broken::Client(error)) => {
+                if !lease.is_http1() {
+                    // The endpoint sees a reset.
+                    upstream.note_reset(source);
+                }
+                left(record, &error)
+            }
             Err(Broken::Late) => {
                 tried.add(endpoint);
                 let failed = Failed {
@@ -492,9 +525,15 @@ impl Failure {
             Error::Reset(code) => *code,
             _ => Code::INTERNAL_ERROR,
         };
+        // Another attempt would have no more room.
+        let has_no_room = matches!(
+            error,
+            Error::OverLimit | Error::Connection(ConnectionError::OverLimit)
+        );
         let was_idle = is_reused && matches!(error, Error::Connection(error) if error.is_silent());
         let repeat = match (error.is_unprocessed(), head::is_idempotent(head)) {
             (true, _) => Repeat::Always,
+            (false, _) if has_no_room => Repeat::Never,
             (false, true) if was_idle => Repeat::Once,
             (false, true) => Repeat::IfLost,
             (false, false) => Repeat::Never,

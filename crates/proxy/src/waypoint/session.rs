@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 
 use lateen_config::ServiceKey;
 use lateen_config::l7::Standing;
+use lateen_exchange::Account;
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
@@ -29,6 +30,8 @@ pub(super) struct TunnelPeer {
     pub(super) client: SocketAddr,
     /// The address that it dialled.
     pub(super) local: SocketAddr,
+    /// The memory of its identity's requests, and of answers to them.
+    pub(super) account: Account,
 }
 
 /// One stream.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_exchange::{Config, Protocol, Timeouts as HttpTimeouts};
+use lateen_exchange::{Account, Config, Protocol, Timeouts as HttpTimeouts};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
 use lateen_runtime::Worker;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::access_log::LogFormat;
+use super::accounts::Accounts;
 use super::listing::Listing;
 use super::names::Names;
 use super::numbers::Numbers;
@@ -31,9 +32,6 @@ use crate::tunnels::Tunnels;
 
 /// The protocols, in the order of their parameters.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
-
-/// The time after which a client's connection without a request ends: Istio's.
-const CLIENT_IDLE: Duration = Duration::from_secs(3600);
 
 /// The time after which a connection of HTTP/2 to an endpoint without a request ends.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(300);
@@ -53,6 +51,10 @@ pub struct Timeouts {
     /// For a client to send the first request of its tunnel or connection, or the next one, when the process drains: the request
     /// may be on its way, and the client's proxy may not have heard yet.
     pub last_request: Duration,
+    /// For the next request on a client's connection; the first one is waited for as long. `None`: for ever.
+    pub idle: Option<Duration>,
+    /// For a request's head, from its first byte.
+    pub head: Duration,
 }
 
 impl Default for Timeouts {
@@ -62,6 +64,9 @@ impl Default for Timeouts {
             handshake: Duration::from_secs(10),
             silence: Duration::from_millis(50),
             last_request: Duration::from_secs(1),
+            // Istio's.
+            idle: Some(Duration::from_secs(3600)),
+            head: Duration::from_secs(60),
         }
     }
 }
@@ -82,6 +87,8 @@ pub struct WaypointConfig {
     pub client: lateen_hbone::Settings,
     /// Settings of tunnels that it accepts.
     pub server: lateen_hbone::Settings,
+    /// Memory of clients' requests and answers; all workers share it.
+    pub accounts: Accounts,
     /// Streams of one tunnel that it opens.
     pub streams_per_tunnel: usize,
     /// The resolvers that know the addresses of hostnames.
@@ -101,6 +108,8 @@ pub struct Waypoint {
     pub(super) metrics: Arc<Metrics>,
     pub(super) revocations: Revocations,
     pub(super) network: Strng,
+    /// Memory of clients' requests and answers.
+    pub(super) accounts: Accounts,
     /// Settings of tunnels that are accepted.
     pub(super) inbound: lateen_hbone::Settings,
     /// Settings of tunnels to endpoints.
@@ -147,6 +156,7 @@ impl Waypoint {
             network,
             client,
             server,
+            accounts,
             streams_per_tunnel,
             resolvers,
             timeouts,
@@ -171,6 +181,7 @@ impl Waypoint {
             metrics,
             revocations,
             network,
+            accounts,
             inbound: server,
             outbound: client,
             pool,
@@ -186,24 +197,25 @@ impl Waypoint {
             service_views: ServiceViews::default(),
             server: PROTOCOLS.map(|protocol| Config {
                 half_close: false,
-                ..parameters(protocol, CLIENT_IDLE)
+                ..parameters(protocol, timeouts.idle, timeouts.head)
             }),
             client: PROTOCOLS.map(|protocol| match protocol {
                 // The request that uses such a connection drives it, and `upstream::idle` ends it after its last one.
-                Protocol::Http1 => Config {
-                    timeouts: None,
-                    ..Config::new(protocol)
-                },
-                Protocol::Http2 => parameters(protocol, UPSTREAM_IDLE),
+                Protocol::Http1 => parameters(protocol, None, timeouts.head),
+                Protocol::Http2 => parameters(protocol, Some(UPSTREAM_IDLE), timeouts.head),
             }),
             is_cut: Cell::new(false),
             cut: Notify::new(),
         }
     }
 
-    /// Parameters of a client's connection.
-    pub(super) fn server_config(&self, protocol: Protocol) -> Config {
-        self.server[usize::from(protocol == Protocol::Http2)].clone()
+    /// Parameters of a client's connection, which this account pays for.
+    pub(super) fn server_config(&self, protocol: Protocol, account: Account) -> Config {
+        let config = &self.server[usize::from(protocol == Protocol::Http2)];
+        Config {
+            account: Some(account),
+            ..config.clone()
+        }
     }
 
     /// Parameters of a connection to an endpoint.
@@ -261,11 +273,13 @@ impl Waypoint {
 ///
 /// The tunnels below find out by PINGs whether their peers are there. Connections inside send none: servers of gRPC take PINGs
 /// without requests for abuse.
-fn parameters(protocol: Protocol, idle: Duration) -> Config {
+fn parameters(protocol: Protocol, idle: Option<Duration>, head: Duration) -> Config {
+    let shortest = idle.map_or(head, |idle| idle.min(head));
     Config {
         timeouts: Some(HttpTimeouts {
-            check_interval: CHECK,
-            idle: Some(idle),
+            check_interval: CHECK.min(shortest),
+            idle,
+            head,
             ping_after: Duration::MAX / 2,
             ..HttpTimeouts::default()
         }),

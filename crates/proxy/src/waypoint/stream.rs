@@ -1,7 +1,9 @@
 //! One stream of a tunnel: select its destination, find its protocol, serve it.
 
+use std::future::pending;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use lateen_config::PortProtocol;
 use lateen_exchange::Protocol;
@@ -9,7 +11,7 @@ use lateen_hbone::{Incoming, Status, Stream};
 use lateen_http::Detected;
 use lateen_telemetry::{Failure, ResponseFlags};
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
@@ -95,6 +97,7 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
         biased;
         begun = begin(&mut stream) => begun,
         () = session.waypoint.ends_idle() => return close(stream).await,
+        () = silent(session.waypoint.timeouts.idle) => return close(stream).await,
     };
     let first = match begun {
         Ok(begun) => decide(&mut stream, begun).await,
@@ -208,6 +211,14 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
         server.leave();
     }
     http::serve(session, Rewound::new(bytes, stream), protocol).await;
+}
+
+/// Resolves when a client has said nothing for too long.
+async fn silent(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => pending().await,
+    }
 }
 
 /// Ends a stream on which nothing was said.

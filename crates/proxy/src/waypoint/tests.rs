@@ -2,6 +2,7 @@
 
 mod access_log;
 mod application;
+mod bounds;
 mod connections;
 mod hostile;
 mod leaving;

@@ -105,6 +105,7 @@ async fn handshake(
             Ok(Proven {
                 tunnel,
                 peer: TunnelPeer {
+                    account: waypoint.accounts.of(peer.identity()),
                     peer,
                     client,
                     local,

@@ -4,6 +4,8 @@ mod error;
 mod idle;
 mod lease;
 mod pool;
+mod resets;
+mod shared;
 mod wire;
 
 pub(super) use error::UpstreamError;

@@ -31,7 +31,9 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::dns::File;
 use crate::testing::net::Net;
 use crate::testing::{dns, journal, soon, until};
-use crate::waypoint::{Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle};
+use crate::waypoint::{
+    Accounts, Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle,
+};
 
 /// How long a client may be silent.
 pub const SILENCE: Duration = Duration::from_millis(500);
@@ -96,8 +98,21 @@ impl World {
         world
     }
 
+    /// The same with other limits on clients.
+    pub async fn limited(change: impl FnOnce(&mut WaypointConfig)) -> Self {
+        let mut world = Self::unconfigured_with(change);
+        world.put_service("server", 96, AppProtocol::Http11);
+        world.put_plain_endpoint("server", "app", 3);
+        world.configure().await;
+        world
+    }
+
     /// A waypoint that knows itself alone.
     pub fn unconfigured() -> Self {
+        Self::unconfigured_with(|_| ())
+    }
+
+    fn unconfigured_with(change: impl FnOnce(&mut WaypointConfig)) -> Self {
         journal::capture();
         let net = Net::claim();
         let ca = Arc::new(Ca::new());
@@ -111,7 +126,7 @@ impl World {
         };
         let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
         let certificates = Manager::new(Arc::new(Authorities(Arc::clone(&ca))), Handle::current());
-        let role = WaypointConfig {
+        let mut role = WaypointConfig {
             own: Own {
                 gateway: NamespacedName::new("default", "gate"),
                 pod: "gate".into(),
@@ -124,6 +139,7 @@ impl World {
             network: "".into(),
             client: Settings::client(),
             server: Settings::server(),
+            accounts: Accounts::default(),
             streams_per_tunnel: 100,
             resolvers: File::saying(dns::at(resolver_of(&net))),
             timeouts: Timeouts {
@@ -132,9 +148,11 @@ impl World {
                 // A client may be slow on a machine that is busy.
                 silence: SILENCE,
                 last_request: LAST_REQUEST,
+                ..Timeouts::default()
             },
             limits: lateen_relay::Limits::default(),
         };
+        change(&mut role);
         let thread = unstarted
             .start(WorkerConfig {
                 index: 0,

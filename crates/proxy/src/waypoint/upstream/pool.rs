@@ -7,17 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::{LocalBoxFuture, Shared};
 use lateen_config::next_hop::Authority;
-use lateen_exchange::client::{self, Handle};
+use lateen_exchange::client;
 use lateen_exchange::{Config, Protocol};
-use lateen_types::Strng;
+use lateen_types::{Identity, Strng};
 
 use super::error::UpstreamError;
 use super::idle::IdleConnections;
 use super::lease::Lease;
-use super::wire::{Ends, Wire};
+use super::resets::Resets;
+use super::shared::SharedConnections;
+use super::wire::Wire;
 use crate::waypoint::hop::Hop;
 
 /// How long an endpoint without connections is remembered.
@@ -59,12 +59,6 @@ impl Key {
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
 
-/// The connection of HTTP/2 that is being opened, for all requests that wait for it.
-type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
-
-/// A connection of HTTP/2, and what is known of the endpoint by it.
-type Opened = (Handle, Option<Ends>);
-
 /// One endpoint in one protocol, with its connections.
 pub(crate) struct Upstream {
     /// A number that no other endpoint of this worker has.
@@ -76,8 +70,10 @@ pub(crate) struct Upstream {
     /// Idle connections of HTTP/1.
     idle: Rc<IdleConnections>,
     /// Connections of HTTP/2.
-    shared: RefCell<Vec<Opened>>,
-    opening: RefCell<Option<Opening>>,
+    shared: SharedConnections,
+    /// The same for each source that resets too many requests to have them with others.
+    apart: RefCell<HashMap<Identity, Rc<SharedConnections>>>,
+    resets: Resets,
     used: Cell<Instant>,
 }
 
@@ -115,8 +111,9 @@ impl Upstreams {
             protocol,
             outstanding: Cell::new(0),
             idle: Rc::default(),
-            shared: RefCell::default(),
-            opening: RefCell::new(None),
+            shared: SharedConnections::default(),
+            apart: RefCell::default(),
+            resets: Resets::default(),
             used: Cell::new(Instant::now()),
         });
         known.insert(key, Rc::clone(&upstream));
@@ -138,7 +135,10 @@ impl Upstreams {
             .retain(|_, upstream| Rc::strong_count(upstream) > 1);
         for upstream in self.0.borrow().values() {
             upstream.idle.clear();
-            upstream.shared.take();
+            upstream.shared.clear();
+            for apart in upstream.apart.borrow().values() {
+                apart.clear();
+            }
         }
     }
 }
@@ -177,22 +177,29 @@ impl Upstream {
         self.protocol
     }
 
-    /// A connection that takes a request now. `open` opens a byte stream where there is none.
+    /// A connection that takes a request of this source now. `open` opens a byte stream where there is none.
     ///
     /// # Errors
     /// There is none, and none could be opened.
     pub(crate) async fn lease<F>(
         self: &Rc<Self>,
+        source: &Identity,
         config: impl FnOnce() -> Config,
         open: impl FnOnce() -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,
     {
-        self.used.set(Instant::now());
+        let now = Instant::now();
+        self.used.set(now);
+        let address = self.hop.address;
         match self.protocol {
             Protocol::Http1 => self.lease_http1(config, open).await,
-            Protocol::Http2 => self.lease_http2(config, open).await,
+            Protocol::Http2 if self.resets.is_apart(source, now) => {
+                let apart = self.apart(source);
+                apart.lease(address, config, open).await
+            }
+            Protocol::Http2 => self.shared.lease(address, config, open).await,
         }
     }
 
@@ -214,51 +221,15 @@ impl Upstream {
         Ok(Lease::own(connection, ends, &self.idle, false))
     }
 
-    async fn lease_http2<F>(
-        self: &Rc<Self>,
-        config: impl FnOnce() -> Config,
-        open: impl FnOnce() -> F,
-    ) -> Result<Lease, UpstreamError>
-    where
-        F: Future<Output = Result<Wire, UpstreamError>> + 'static,
-    {
-        let mut open = Some((open, config));
-        loop {
-            if let Some(opened) = self.ready() {
-                return Ok(Lease::shared(opened, true));
-            }
-            // A failure that nobody waited for is not this request's.
-            let under_way = self.opening.borrow().clone();
-            let under_way =
-                under_way.filter(|opening| opening.peek().is_none_or(|opened| opened.is_ok()));
-            let opening = match (under_way, open.take()) {
-                (Some(opening), unused) => {
-                    open = unused;
-                    opening
-                }
-                (None, Some((open, config))) => {
-                    let opening = connect(open(), config()).boxed_local().shared();
-                    self.opening.replace(Some(opening.clone()));
-                    opening
-                }
-                // The connection that was opened for this request is full, and so are all others.
-                (None, None) => return Err(UpstreamError::Full(self.hop.address)),
-            };
-            let opened = opening.clone().await;
-            // Of all that waited, the first one that runs enters it.
-            let is_first = self
-                .opening
-                .borrow_mut()
-                .take_if(|open| open.ptr_eq(&opening))
-                .is_some();
-            let opened = opened?;
-            if is_first {
-                self.shared.borrow_mut().push(opened.clone());
-            }
-            if opened.0.is_ready() {
-                return Ok(Lease::shared(opened, !is_first));
-            }
-        }
+    /// The connections of HTTP/2 that this source alone uses.
+    fn apart(&self, source: &Identity) -> Rc<SharedConnections> {
+        let mut apart = self.apart.borrow_mut();
+        Rc::clone(apart.entry(source.clone()).or_default())
+    }
+
+    /// Counts a request of this source that was reset on a connection of HTTP/2.
+    pub(crate) fn note_reset(&self, source: &Identity) {
+        self.resets.note(source, Instant::now());
     }
 
     /// Keeps a connection of HTTP/1 over a stream that is open already.
@@ -269,13 +240,6 @@ impl Upstream {
         self.idle.keep((handle, Box::new(driver)), ends);
     }
 
-    /// A connection of HTTP/2 with room. Those that take no more requests go.
-    fn ready(&self) -> Option<Opened> {
-        self.drop_useless();
-        let shared = self.shared.borrow();
-        shared.iter().find(|(handle, _)| handle.is_ready()).cloned()
-    }
-
     /// Counts a request from the moment that its endpoint is chosen.
     pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
         self.outstanding.set(self.outstanding.get() + 1);
@@ -283,40 +247,28 @@ impl Upstream {
     }
 
     fn is_used(&self) -> bool {
-        self.outstanding.get() > 0 || !self.idle.is_empty() || !self.shared.borrow().is_empty()
+        self.outstanding.get() > 0
+            || !self.idle.is_empty()
+            || !self.shared.is_empty()
+            || !self.apart.borrow().is_empty()
     }
 
     fn tidy(&self, now: Instant) {
         self.idle.tidy(now);
-        self.drop_useless();
-    }
-
-    /// Lets connections of HTTP/2 go that take no requests. An endpoint that allows none on each would collect them.
-    fn drop_useless(&self) {
-        let useless: Vec<_> = {
-            let mut shared = self.shared.borrow_mut();
-            let takes_none = |(handle, _): &mut Opened| handle.is_closed() || handle.is_barred();
-            shared.extract_if(.., takes_none).collect()
+        self.shared.drop_useless();
+        self.resets.tidy(now);
+        let over: Vec<_> = {
+            let mut apart = self.apart.borrow_mut();
+            apart
+                .extract_if(|source, connections| {
+                    connections.drop_useless();
+                    !self.resets.is_apart(source, now) && Rc::strong_count(connections) == 1
+                })
+                .collect()
         };
-        // The last handle wakes its connection, which ends.
-        drop(useless);
+        // Requests that are on them are served to their end.
+        drop(over);
     }
-}
-
-/// Opens a connection of HTTP/2, which a task drives from then on.
-async fn connect(
-    stream: impl Future<Output = Result<Wire, UpstreamError>>,
-    config: Config,
-) -> Result<Opened, UpstreamError> {
-    let stream = stream.await?;
-    let ends = stream.ends();
-    let (handle, driver) = client::open(stream, config);
-    lateen_executor::spawn_local(async move {
-        if let Err(error) = driver.await {
-            tracing::debug!(%error, "a connection to an endpoint ended");
-        }
-    });
-    Ok((handle, ends))
 }
 
 /// One request of an endpoint.

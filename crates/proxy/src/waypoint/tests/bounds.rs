@@ -1,0 +1,183 @@
+//! Bounds on clients: the memory that they may hold, the time that they may be silent, and the resets that others may feel. And
+//! the PeerAuthentications of endpoints in plain text.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lateen_exchange::{Error, Protocol, server};
+use lateen_hbone::{ConnectRequest, Stream};
+use lateen_http::{FramedRequest, Length, Status};
+use lateen_proto::workload::AppProtocol;
+use lateen_testkit::wds;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::application::{Application, tell};
+use super::world::{World, local};
+use super::{answer, connection, get, head};
+use crate::testing::{soon, until};
+use crate::waypoint::{Accounts, Timeouts};
+
+const MIB: usize = 1 << 20;
+
+/// Answers with a mebibyte.
+async fn generous(_: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
+    exchange.reply(Status::OK, &[], Length::Known(MIB as u64))?;
+    for _ in 0..64 {
+        exchange.send(Bytes::from(vec![7; 16 * 1024])).await?;
+    }
+    exchange.finish()
+}
+
+/// Answers `/` and nothing else.
+async fn reserved(request: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
+    let lateen_http::Canonical::Request(head) = super::canonical(request) else {
+        panic!("no CONNECT is asked for")
+    };
+    if head.path().target() != b"/" {
+        std::future::pending::<()>().await;
+    }
+    exchange.reply(Status::OK, &[], Length::Known(0))?;
+    exchange.finish()
+}
+
+/// A stream to the service `server` in a tunnel of its own.
+async fn stream_of(world: &World, account: &str) -> Stream {
+    let tunnel = world.tunnel(account).await;
+    let request = ConnectRequest::new(world.vip());
+    let (stream, _) = soon("an answer to CONNECT", tunnel.connect(&request))
+        .await
+        .unwrap();
+    stream
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_no_more_than_its_share_in_all_its_tunnels() {
+    local(async {
+        let accounts = Accounts::new(2 * MIB);
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, generous).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let client = connection(stream_of(&world, "client").await, Protocol::Http2);
+            let requests: Vec<_> = (0..30)
+                .map(|_| client.request(&head("GET", "/", &[]), None).unwrap())
+                .collect();
+            clients.push((client, requests));
+        }
+        until("the client holds something", || accounts.held() > MIB / 4).await;
+        let other = connection(stream_of(&world, "other").await, Protocol::Http2);
+        for _ in 0..5 {
+            let exchange = other.request(&head("GET", "/", &[]), None).unwrap();
+            let (head, content) = answer(&exchange).await;
+            assert_eq!((head.status(), content.len()), (Status::OK, MIB));
+            // A quarter is the client's, and the other one is read.
+            assert!(accounts.held() <= MIB, "{}", accounts.held());
+        }
+        drop((clients, other));
+        until("all of it is free", || accounts.held() == 0).await;
+    });
+}
+
+#[test]
+fn a_client_that_says_nothing_is_let_go_and_a_slow_head_gets_408() {
+    local(async {
+        let world = World::limited(|config| {
+            config.timeouts = Timeouts {
+                idle: Some(Duration::from_millis(300)),
+                head: Duration::from_millis(300),
+                ..config.timeouts
+            };
+        })
+        .await;
+        let mut silent = world.stream().await;
+        let mut rest = Vec::new();
+        soon("the end", silent.read_to_end(&mut rest))
+            .await
+            .unwrap();
+        assert_eq!(rest, b"");
+        let mut slow = world.stream().await;
+        slow.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n")
+            .await
+            .unwrap();
+        soon("an answer", slow.read_to_end(&mut rest))
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&rest);
+        assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
+        let line = world.logged(&["request complete", "status=408"]).await;
+        assert!(line.contains("LATEEN_HTTP_HEAD_TIMEOUT"), "{line}");
+    });
+}
+
+#[test]
+fn a_source_that_cancels_much_has_connections_of_its_own_and_is_served() {
+    local(async {
+        let world = World::limited(|_| ()).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http2, reserved).await;
+        let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
+        let other = connection(stream_of(&world, "other").await, Protocol::Http2);
+        assert_eq!(get(&other, "GET", "/").await.0, 200);
+        for _ in 0..4 {
+            let before = application.requests.get();
+            let requests: Vec<_> = (0..20)
+                .map(|_| noisy.request(&head("GET", "/never", &[]), None).unwrap())
+                .collect();
+            until("they have come", || {
+                application.requests.get() >= before + 20
+            })
+            .await;
+            drop(requests);
+        }
+        // The first 50 were cancelled on the connection that both share.
+        until("it has a connection of its own", || {
+            application.connections.get() == 2
+        })
+        .await;
+        assert_eq!(get(&noisy, "GET", "/").await.0, 200);
+        assert_eq!(get(&other, "GET", "/").await.0, 200);
+        assert_eq!(application.connections.get(), 2);
+    });
+}
+
+#[test]
+fn plain_text_is_not_sent_where_a_peer_authentication_demands_mtls() {
+    local(async {
+        let mut world = World::start().await;
+        let strict = |world: &mut World, name: &str, number: u8| {
+            let ip = world.ip(number, 1);
+            let mut workload = wds::plain(wds::workload(name, "n2", ip));
+            workload.authorization_policies =
+                vec!["istio-system/istio_converted_static_strict".to_owned()];
+            world.put_workload(wds::serving(workload, "server", 80, 8080));
+        };
+        world.put_service("server", 96, AppProtocol::Http11);
+        strict(&mut world, "app", 3);
+        world.configure().await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/refused").await.0, 503);
+        let line = world.logged(&["/refused", "status=503"]).await;
+        for part in [
+            "PeerAuthentication",
+            "istio_converted_static_strict",
+            "PERMISSIVE",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(application.connections.get(), 0);
+        // Of several endpoints the others serve.
+        let open = world.put_plain_endpoint("server", "open", 4);
+        world.configure().await;
+        let other = Application::plain(open, Protocol::Http1, tell).await;
+        for _ in 0..8 {
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+        }
+        assert_eq!((application.requests.get(), other.requests.get()), (0, 8));
+        // So it is with connections that are no HTTP.
+        world.put_service("server", 96, AppProtocol::Tcp);
+        strict(&mut world, "open", 4);
+        world.configure().await;
+        assert!(world.ask(world.vip()).await.is_err());
+        world.logged(&["connection complete", "demands mTLS"]).await;
+    });
+}

@@ -1,0 +1,117 @@
+//! Resets of requests on an endpoint's HTTP/2 connections, counted for each source.
+//!
+//! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So a
+//! source that resets more than its allowance has connections of its own for a while. Its requests are served as before.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use lateen_types::Identity;
+
+/// Resets that a source may have on connections that others use. Netty ends a connection with more than 200 in 30 s, others with more.
+const ALLOWED: u32 = 50;
+
+/// The time in which one more is allowed.
+const RECOVERY: Duration = Duration::from_millis(500);
+
+/// Resets that are remembered: the last one is forgotten within 50 s.
+const MOST: u32 = 2 * ALLOWED;
+
+/// The resets of all sources that have any.
+#[derive(Debug, Default)]
+pub(super) struct Resets(RefCell<HashMap<Identity, Count>>);
+
+#[derive(Debug)]
+struct Count {
+    resets: u32,
+    /// They have been counted down until then.
+    since: Instant,
+    is_apart: bool,
+}
+
+impl Count {
+    fn count_down(&mut self, now: Instant) {
+        let past = now.saturating_duration_since(self.since);
+        let allowed = (past.as_millis() / RECOVERY.as_millis()) as u32;
+        self.since += RECOVERY * allowed;
+        self.resets = self.resets.saturating_sub(allowed);
+        self.is_apart &= self.resets > 0;
+    }
+}
+
+impl Resets {
+    /// Counts a reset of a request of this source.
+    pub(super) fn note(&self, source: &Identity, now: Instant) {
+        let mut counts = self.0.borrow_mut();
+        let count = counts.entry(source.clone()).or_insert_with(|| Count {
+            resets: 0,
+            since: now,
+            is_apart: false,
+        });
+        count.count_down(now);
+        count.resets = (count.resets + 1).min(MOST);
+        count.is_apart |= count.resets > ALLOWED;
+    }
+
+    /// True if a source has connections of its own. It has until all of its resets are allowed again.
+    pub(super) fn is_apart(&self, source: &Identity, now: Instant) -> bool {
+        let mut counts = self.0.borrow_mut();
+        // Nearly always there is none.
+        if counts.is_empty() {
+            return false;
+        }
+        counts.get_mut(source).is_some_and(|count| {
+            count.count_down(now);
+            count.is_apart
+        })
+    }
+
+    /// Forgets sources without resets.
+    pub(super) fn tidy(&self, now: Instant) {
+        self.0.borrow_mut().retain(|_, count| {
+            count.count_down(now);
+            count.resets > 0
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(account: &str) -> Identity {
+        Identity::new("cluster.local", "shop", account).unwrap()
+    }
+
+    #[test]
+    fn a_source_beyond_its_allowance_is_apart_until_it_has_stopped_for_a_while() {
+        let resets = Resets::default();
+        let start = Instant::now();
+        let (noisy, other) = (identity("noisy"), identity("other"));
+        for _ in 0..ALLOWED {
+            resets.note(&noisy, start);
+        }
+        assert!(!resets.is_apart(&noisy, start));
+        resets.note(&noisy, start);
+        assert!(resets.is_apart(&noisy, start) && !resets.is_apart(&other, start));
+        for _ in 0..10 * MOST {
+            resets.note(&noisy, start);
+        }
+        assert!(resets.is_apart(&noisy, start + RECOVERY * (MOST - 1)));
+        assert!(!resets.is_apart(&noisy, start + RECOVERY * MOST));
+        resets.tidy(start + RECOVERY * MOST);
+        assert!(resets.0.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_source_that_cancels_now_and_then_is_never_apart() {
+        let resets = Resets::default();
+        let (start, source) = (Instant::now(), identity("web"));
+        for n in 0..1000 {
+            let now = start + RECOVERY * n;
+            resets.note(&source, now);
+            assert!(!resets.is_apart(&source, now), "{n}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections of HTTP/2 to one endpoint, each of which carries requests of many clients.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, Shared};
+use lateen_exchange::Config;
+use lateen_exchange::client::{self, Handle};
+
+use super::error::UpstreamError;
+use super::lease::Lease;
+use super::wire::{Ends, Wire};
+
+/// The connection that is being opened, for all requests that wait for it.
+type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
+
+/// A connection, and what is known of the endpoint by it.
+type Opened = (Handle, Option<Ends>);
+
+/// The connections that the same requests use.
+#[derive(Default)]
+pub(super) struct SharedConnections {
+    open: RefCell<Vec<Opened>>,
+    opening: RefCell<Option<Opening>>,
+}
+
+impl SharedConnections {
+    /// A connection that takes a request now. `open` opens a byte stream to `address` where there is none.
+    ///
+    /// # Errors
+    /// There is none, and none could be opened.
+    pub(super) async fn lease<F>(
+        &self,
+        address: SocketAddr,
+        config: impl FnOnce() -> Config,
+        open: impl FnOnce() -> F,
+    ) -> Result<Lease, UpstreamError>
+    where
+        F: Future<Output = Result<Wire, UpstreamError>> + 'static,
+    {
+        let mut open = Some((open, config));
+        loop {
+            if let Some(opened) = self.ready() {
+                return Ok(Lease::shared(opened, true));
+            }
+            // A failure that nobody waited for is not this request's.
+            let under_way = self.opening.borrow().clone();
+            let under_way =
+                under_way.filter(|opening| opening.peek().is_none_or(|opened| opened.is_ok()));
+            let opening = match (under_way, open.take()) {
+                (Some(opening), unused) => {
+                    open = unused;
+                    opening
+                }
+                (None, Some((open, config))) => {
+                    let opening = connect(open(), config()).boxed_local().shared();
+                    self.opening.replace(Some(opening.clone()));
+                    opening
+                }
+                // The connection that was opened for this request is full, and so are all others.
+                (None, None) => return Err(UpstreamError::Full(address)),
+            };
+            let opened = opening.clone().await;
+            // Of all that waited, the first one that runs enters it.
+            let is_first = self
+                .opening
+                .borrow_mut()
+                .take_if(|open| open.ptr_eq(&opening))
+                .is_some();
+            let opened = opened?;
+            if is_first {
+                self.open.borrow_mut().push(opened.clone());
+            }
+            if opened.0.is_ready() {
+                return Ok(Lease::shared(opened, !is_first));
+            }
+        }
+    }
+
+    /// A connection with room. Those that take no more requests go.
+    fn ready(&self) -> Option<Opened> {
+        self.drop_useless();
+        let open = self.open.borrow();
+        open.iter().find(|(handle, _)| handle.is_ready()).cloned()
+    }
+
+    /// True without a connection.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
+    /// Lets all of them go: each ends behind its requests.
+    pub(super) fn clear(&self) {
+        drop(self.open.take());
+    }
+
+    /// Lets connections go that take no requests. An endpoint that allows none on each would collect them.
+    pub(super) fn drop_useless(&self) {
+        let useless: Vec<_> = {
+            let mut open = self.open.borrow_mut();
+            let takes_none = |(handle, _): &mut Opened| handle.is_closed() || handle.is_barred();
+            open.extract_if(.., takes_none).collect()
+        };
+        // The last handle wakes its connection, which ends.
+        drop(useless);
+    }
+}
+
+/// Opens a connection, which a task drives from then on.
+async fn connect(
+    stream: impl Future<Output = Result<Wire, UpstreamError>>,
+    config: Config,
+) -> Result<Opened, UpstreamError> {
+    let stream = stream.await?;
+    let ends = stream.ends();
+    let (handle, driver) = client::open(stream, config);
+    lateen_executor::spawn_local(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "a connection to an endpoint ended");
+        }
+    });
+    Ok((handle, ends))
+}
