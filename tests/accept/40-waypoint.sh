@@ -164,6 +164,25 @@ check "and the log says why" eventually 5 said 'does not cover the host other.ex
 check "the host with addresses one at a time answers" eventually 10 answers 200 http://rr.example:8080/
 check "a dialled address of the range answers" eventually 10 answers 200 "http://$far_ip:8080/"
 check "by way of the waypoint" eventually 5 said "none.example.*dst.asked=\"\?$far_ip:8080"
+check "a pod of the namespace that the mesh does not capture" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: plain, labels: {istio.io/use-waypoint: way}}
+spec: {selector: {app: plain}, ports: [{name: http, port: 8080}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: plain}
+spec:
+  selector: {matchLabels: {app: plain}}
+  template:
+    metadata: {labels: {app: plain, istio.io/dataplane-mode: none}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:8080"], readinessProbe: {httpGet: {path: /health, port: 8080}, periodSeconds: 1}}]
+Y
+check "runs" lateen wait deployment/plain
+check "and answers through the waypoint, in plain text" eventually 20 answers 200 http://plain:8080/
 check "plain text is forbidden" lateen apply -f - <<'Y'
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
@@ -174,12 +193,15 @@ refused_in_plain() { ! uncaptured; }
 check "to all" eventually 15 refused_in_plain
 equal "a service answers through the waypoint" 200 "$(call http://echo:8080/)"
 equal "so does an entry with the address of a pod" 200 "$(call http://pod.example:8080/)"
+check "a pod outside of the mesh is not sent plain text" eventually 15 answers 503 http://plain:8080/
+check "and the log says what to do" eventually 5 said 'default/plain-.*PeerAuthentication.*demands mTLS; label its pod istio.io/dataplane-mode=ambient'
 check "the rule goes" lateen delete peerauthentication strict
+check "then it is" eventually 15 answers 200 http://plain:8080/
 kill "$FAR" "$SEALED"
 trap cleanup EXIT
 for e in wild rr none pod; do check "entry $e goes" lateen delete serviceentry $e; done
 
-for s in echo second; do check "$s is unbound" lateen label svc $s istio.io/use-waypoint=none --overwrite; done
+for s in echo second plain; do check "$s is unbound" lateen label svc $s istio.io/use-waypoint=none --overwrite; done
 check "the waypoint goes" waypoint delete way
 gone() { ! lateen get deployment way; }
 check "and its pods" eventually 20 gone
