@@ -157,6 +157,8 @@ impl RawResponse {
             Announced::Bytes(bytes) if raw.ends && bytes != 0 => {
                 return Err(Cause::LengthOfNothing);
             }
+            // Trailers may follow: a call of gRPC that fails before its first message often ends so.
+            Announced::Bytes(0) if is_http2 && !raw.ends => Length::Delimited,
             Announced::Bytes(bytes) => Length::Known(bytes),
             Announced::Chunked => Length::Delimited,
             Announced::Nothing if raw.ends => Length::None,

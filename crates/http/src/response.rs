@@ -67,6 +67,10 @@ impl FramedResponse {
         if self.status.is_informational() || self.status.code() == 204 {
             fields.remove(Known::ContentLength);
         }
+        // The end says the length, and in HTTP/1 a length beside chunks would be a second one.
+        if self.length == Length::Delimited {
+            fields.remove(Known::ContentLength);
+        }
         Ok(ResponseHead {
             status: self.status,
             length: self.length,

@@ -179,6 +179,23 @@ fn responses_of_http2_are_framed_by_their_end() {
     );
 }
 
+/// A server without content may say so and send trailers all the same, as Go's does.
+#[test]
+fn an_empty_answer_of_http2_leaves_room_for_its_trailers() {
+    let head = |ends| {
+        let fields = [(":status", "200"), ("content-length", "0")];
+        let framed = response2(&fields, ends).and_then(|raw| raw.frame(Asked::Ordinary));
+        let framed = framed.expect("it is good");
+        framed.canonical(None, PeerKind::Mesh).expect("it is good")
+    };
+    let open = head(false);
+    assert_eq!(open.length(), Length::Delimited);
+    assert!(!open.fields().has(Known::ContentLength));
+    let over = head(true);
+    assert_eq!(over.length(), Length::Known(0));
+    assert!(over.fields().has(Known::ContentLength));
+}
+
 #[test]
 fn connection_fields_of_http1_decide_if_another_request_may_follow() {
     for (version, fields, expected) in [
