@@ -4,7 +4,7 @@
 # runs a selection of each; WHOLE=1 runs them whole, which is a part of `make test-long`. SUITES="grpc connect" runs these alone.
 # docs/reference/suites.md has the counts, and what deviates for which reason.
 # needs: nghttp slowhttptest
-# bites: without `te: trailers` in what `crates/http` sends to an endpoint, servers of the Connect suite refuse calls of gRPC.
+# bites: give an empty answer of HTTP/2 the length 0 in `crates/http/src/framing.rs`: its trailers are lost, and the Connect suite says so.
 source "$(dirname "$0")/lib.sh"
 SUITES=${SUITES:-h2spec grpc connect websocket tools}
 WHOLE=${WHOLE:-}
@@ -197,7 +197,7 @@ suite_websocket() {
     [ -z "$WHOLE" ] || skipped=$((skipped + 1))
     return
   fi
-  local cases='["1.*", "2.*", "3.*", "4.*", "5.*", "7.*", "12.1.1", "12.1.10"]'
+  local cases='["1.1.*", "2.*", "4.1.*", "5.*", "7.1.*"]'
   [ -z "$WHOLE" ] || cases='["*"]'
   serve "$SERVER" 9200 "$TOOLS/wstest" -m testeeserver -w ws://0.0.0.0:9200 -u 0
   serve "$CLIENT" 9401 "$PEER" bridge 127.0.0.1:9401 "$VIP:9200"
@@ -208,7 +208,7 @@ suite_websocket() {
     # shellcheck disable=SC2086
     autobahn "$cases" $way
   done
-  passed_the_waypoint 200
+  passed_the_waypoint 100
 }
 # autobahn CASES NAME HOST PORT HOST PORT: its client against an echo server, and an echo client against its server.
 autobahn() {
