@@ -21,9 +21,14 @@ pub enum Hello {
 /// Reads the first bytes of a client.
 pub fn read_hello(bytes: &[u8]) -> Hello {
     // A record is looked into once it is whole, however many pieces it comes in.
-    if let [22, _, _, high, low, rest @ ..] = bytes
-        && rest.len() < usize::from(u16::from_be_bytes([*high, *low]))
-    {
+    let is_partial = match bytes {
+        [22, _, _, high, low, rest @ ..] => {
+            rest.len() < usize::from(u16::from_be_bytes([*high, *low]))
+        }
+        [22, ..] => true,
+        _ => false,
+    };
+    if is_partial {
         return unfinished(bytes);
     }
     let mut acceptor = Acceptor::default();
@@ -96,6 +101,16 @@ mod tests {
     #[test]
     fn a_client_of_an_address_names_nobody() {
         assert_eq!(read_hello(&hello("192.0.2.1")), Hello::Whole(None));
+    }
+
+    #[test]
+    fn the_head_of_a_record_is_not_judged_before_its_end() {
+        let mut bytes = hello("a.example");
+        bytes[1..3].copy_from_slice(&[2, 3]);
+        for length in 1..bytes.len() {
+            assert_eq!(read_hello(&bytes[..length]), Hello::Partial, "{length}");
+        }
+        assert_eq!(read_hello(&bytes), Hello::Invalid);
     }
 
     #[test]
