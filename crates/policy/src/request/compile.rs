@@ -9,7 +9,7 @@ use super::atom::{Interner, PeerAtom};
 use super::check::Check;
 use super::clause::{Clause, Head, PeerCheck, Rule};
 use super::filing::Files;
-use super::path::PathPattern;
+use super::path::{PathPattern, canonical_target};
 use super::peer::PeerBits;
 use super::policy::{
     ConditionMatch, HeaderName, OperationMatch, RequestAction, RequestPolicy, RequestRule,
@@ -224,6 +224,7 @@ impl Compiler<'_> {
                 // Hosts of requests are in lower case.
                 let values = match name {
                     HeaderName::Authority => &mapped(values, lower),
+                    HeaderName::Target => &both(values, canonical_target),
                     _ => values,
                 };
                 request(clause, values, |values| Check::Header(name.clone(), values));
@@ -320,9 +321,14 @@ fn mapped(
 /// The patterns of paths, and those with other escapes than canonical paths have (RFC 3986 §6.2.2.1) once more with these: paths that
 /// are not normalised may have either.
 fn escaped(values: &Values<PathPattern>) -> Values<PathPattern> {
-    let both = |list: &[PathPattern]| {
+    both(values, PathPattern::canonical)
+}
+
+/// The values, and each that has another form once more in that form.
+fn both<T: Clone>(values: &Values<T>, other: impl Fn(&T) -> Option<T>) -> Values<T> {
+    let both = |list: &[T]| {
         let mut all = list.to_vec();
-        all.extend(list.iter().filter_map(PathPattern::canonical));
+        all.extend(list.iter().filter_map(&other));
         all
     };
     Values {

@@ -54,6 +54,20 @@ impl PathPattern {
     }
 }
 
+/// The pattern over a path with its query, with the escapes that canonical paths have before the query. None if it has these already.
+pub(super) fn canonical_target(pattern: &StringMatch) -> Option<StringMatch> {
+    let text = |text: &Strng| {
+        let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+        Some(Strng::from(canonical_escapes(path, false)? + query))
+    };
+    Some(match pattern {
+        StringMatch::Exact(whole) => StringMatch::Exact(text(whole)?),
+        StringMatch::Prefix(prefix) => StringMatch::Prefix(text(prefix)?),
+        StringMatch::Suffix(suffix) => StringMatch::Suffix(text(suffix)?),
+        StringMatch::Presence => return None,
+    })
+}
+
 /// The text with capital digits behind each `%`, and with escapes for characters that no path has (RFC 3986 §3.3). The braces
 /// of a template are its operators. None if the text has no other form.
 fn canonical_escapes(text: &str, is_template: bool) -> Option<String> {

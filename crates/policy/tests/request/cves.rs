@@ -185,3 +185,18 @@ fn a_host_in_capitals_does_not_pass_a_deny() {
         assert!(denied(rule.clone(), &Request::for_host(host)), "{host}");
     }
 }
+
+/// A condition on `:path` sees the canonical path, too.
+#[test]
+fn a_condition_on_the_target_covers_both_forms_of_its_escapes() {
+    for (pattern, target) in [
+        ("/a%2fb?x=1", "/a%2Fb?x=1"),
+        ("/a\"*", "/a%22b"),
+        ("*%2fb", "/a%2Fb"),
+    ] {
+        let rule = header(":path", any(&[pattern], text));
+        assert!(denied(rule, &Request::get(target)), "{pattern}");
+        let rule = header(":path", not(&[pattern], text));
+        assert!(!admitted(rule, &Request::get(target)), "{pattern}");
+    }
+}
