@@ -196,6 +196,10 @@ impl RequestFacts for Facts<'_> {
         self.0.fields().named(name)
     }
 
+    fn may_have(&self, name: &FieldName) -> bool {
+        self.0.fields().may_have(name)
+    }
+
     fn remote_ip(&self) -> IpAddr {
         self.0.client()
     }
