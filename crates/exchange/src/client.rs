@@ -201,6 +201,13 @@ impl Exchange {
         }
     }
 
+    /// True if the whole request was written and the whole answer has come. What is dropped before is reset over HTTP/2.
+    pub fn is_complete(&self) -> bool {
+        let mut core = self.shared.borrow();
+        let entry = core.streams.get_mut(self.stream.key);
+        entry.is_some_and(|entry| entry.sent && entry.heard)
+    }
+
     /// The next head of the answer: informational ones (RFC 9110 §15.2) come before the final one, which is the last.
     ///
     /// # Errors

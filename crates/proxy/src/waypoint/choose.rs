@@ -1,6 +1,7 @@
 //! The choice of an endpoint for each attempt: by health, locality and weight, and of two such the one with fewer requests
 //! under way.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use super::destination::Target;
 use super::endpoint::Endpoint;
 use super::service_view::{Drawn, KnownEndpoint, Way};
 use super::session::Session;
+use super::strict::{self, PlainTextForbidden};
 use super::view::View;
 use crate::dns::ResolveError;
 
@@ -33,6 +35,9 @@ pub(super) enum NoEndpoint {
         "the client names no host, and {0} has no address of its own; name one by Host or by the server name of TLS"
     )]
     NoHost(Strng),
+    /// The endpoints may not be sent plain text, and speak no tunnel.
+    #[error(transparent)]
+    Forbidden(#[from] PlainTextForbidden),
     /// All were tried.
     #[error("no other endpoint is left")]
     Tried,
@@ -41,7 +46,7 @@ pub(super) enum NoEndpoint {
 /// The endpoints that were tried for one request or connection.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    endpoints: Vec<WorkloadUid>,
+    endpoints: HashSet<WorkloadUid>,
     /// The client's own destination was: there is no other.
     is_over: bool,
 }
@@ -50,7 +55,7 @@ impl Tried {
     /// Leaves an endpoint out from now on.
     pub(super) fn add(&mut self, endpoint: &Endpoint) {
         match &endpoint.uid {
-            Some(uid) => self.endpoints.push(uid.clone()),
+            Some(uid) => _ = self.endpoints.insert(uid.clone()),
             None => self.is_over = true,
         }
     }
@@ -60,17 +65,42 @@ impl Tried {
     }
 }
 
-/// Chooses an endpoint that was not tried. Of two that are drawn, it is the one with fewer requests under way in `protocol`;
-/// without one the first is taken. `host` gives the host that the client names, in lower case.
+/// Chooses an endpoint that was not tried, and that may be sent what it speaks; others count as tried from then on. Of two that are
+/// drawn, it is the one with fewer requests under way in `protocol`; without one the first is taken. `host` gives the host that the
+/// client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
 pub(super) async fn choose<'h>(
     session: &Session,
     view: &View,
+    tried: &mut Tried,
+    protocol: Option<Protocol>,
+    host: impl Fn() -> Option<&'h str>,
+) -> Result<Rc<KnownEndpoint>, NoEndpoint> {
+    let mut forbidden = None;
+    loop {
+        let known = match one(session, view, tried, protocol, &host).await {
+            Ok(known) => known,
+            Err(why) => return Err(forbidden.map_or(why, NoEndpoint::from)),
+        };
+        let Some(why) = strict::forbidden(view, &known.endpoint) else {
+            return Ok(known);
+        };
+        tried.add(&known.endpoint);
+        forbidden.get_or_insert(why);
+        // A service may have thousands of them.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// Chooses an endpoint that was not tried.
+async fn one<'h>(
+    session: &Session,
+    view: &View,
     tried: &Tried,
     protocol: Option<Protocol>,
-    host: impl FnOnce() -> Option<&'h str>,
+    host: impl Fn() -> Option<&'h str>,
 ) -> Result<Rc<KnownEndpoint>, NoEndpoint> {
     let Drawn { way, others, .. } = draw(session, view, tried)?;
     let (first, others) = match way {
@@ -180,6 +210,10 @@ async fn settle(
             false => picked(&resolve, hostname, &answers, random)?,
         };
         let choice = resolve.at(snapshot, own, address, &avoid, random)?;
+        if choice.avoided {
+            // The name leads to a service whose endpoints were all tried.
+            return Err(NoEndpoint::Tried);
+        }
         if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {
             let endpoint = Endpoint::of(choice.next_hop).of_host(hostname.clone());
             return Ok((endpoint, others));

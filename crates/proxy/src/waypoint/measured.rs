@@ -106,7 +106,7 @@ impl Connections {
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {
-            let chosen = choose(&session, &view, &tried, None, || None).now_or_never();
+            let chosen = choose(&session, &view, &mut tried, None, || None).now_or_never();
             let Some(Ok(known)) = chosen else { break };
             let memory = Memory::default();
             let upstream = waypoint.upstream(&known, Protocol::Http1);

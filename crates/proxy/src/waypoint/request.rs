@@ -28,7 +28,6 @@ use super::record::Record;
 use super::relays::{CHANGED, Denial, Tracked};
 use super::service_view::KnownEndpoint;
 use super::session::Session;
-use super::strict::{self, PlainTextForbidden};
 use super::switched;
 use super::upstream::{Lease, UpstreamError};
 
@@ -210,21 +209,10 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut last: Option<Failed> = None;
     let mut was_lost = false;
     let failed = loop {
-        let found = endpoint(session, head, &tried, protocol).await;
-        let (known, forbidden, mesh) = match found {
+        let (known, mesh) = match endpoint(session, head, &mut tried, protocol).await {
             Ok(found) => found,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
         };
-        if let Some(why) = forbidden {
-            tried.add(&known.endpoint);
-            last.get_or_insert_with(|| Failed {
-                answer: NO_UPSTREAM,
-                flags: RequestFlags::NoHealthyUpstream,
-                details: NO_HEALTHY.into(),
-                reason: why.to_string(),
-            });
-            continue;
-        }
         let attempt = Attempt {
             session,
             head,
@@ -266,20 +254,18 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     }
 }
 
-/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are. An
-/// endpoint may be one that no plain text may be sent to.
+/// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are.
 async fn endpoint(
     session: &Session,
     head: &Canonical,
-    tried: &Tried,
+    tried: &mut Tried,
     protocol: Protocol,
-) -> Result<(Rc<KnownEndpoint>, Option<PlainTextForbidden>, Arc<Mesh>), NoEndpoint> {
+) -> Result<(Rc<KnownEndpoint>, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
     let host = || head::host(head);
     let known = choose(session, &view, tried, Some(protocol), host).await?;
-    let forbidden = strict::forbidden(&view.snapshot, &known.endpoint);
-    Ok((known, forbidden, Arc::clone(&view.mesh)))
+    Ok((known, Arc::clone(&view.mesh)))
 }
 
 fn nowhere(why: &NoEndpoint) -> Failed {
@@ -383,6 +369,11 @@ impl Attempt<'_> {
             };
             lease.drive(moving).await
         };
+        let is_cut_short = !lease.is_http1() && !above.is_complete();
+        if is_cut_short && !matches!(moved, Ok(true) | Err(Broken::Upstream(_))) {
+            // The endpoint sees a reset.
+            upstream.note_reset(source);
+        }
         match moved {
             Ok(false) => {
                 record.complete();
@@ -397,13 +388,7 @@ impl Attempt<'_> {
                 }
                 Outcome::Over
             }
-            Err(Broken::Client(error)) => {
-                if !lease.is_http1() {
-                    // The endpoint sees a reset.
-                    upstream.note_reset(source);
-                }
-                left(record, &error)
-            }
+            Err(Broken::Client(error)) => left(record, &error),
             Err(Broken::Late) => {
                 tried.add(endpoint);
                 let failed = Failed {

@@ -6,6 +6,7 @@ use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Applied, Connection, written};
 
 use super::endpoint::Endpoint;
+use super::view::View;
 
 /// The policy that stands for every PeerAuthentication without exceptions for ports. The names are Istio's.
 const STATIC: &str = "istio_converted_static_strict";
@@ -29,11 +30,22 @@ pub(super) struct PlainTextForbidden {
 }
 
 /// The reason why an endpoint is not sent plain text, if there is one. A policy that is not known here may be one.
-pub(super) fn forbidden(snapshot: &Snapshot, endpoint: &Endpoint) -> Option<PlainTextForbidden> {
+pub(super) fn forbidden(view: &View, endpoint: &Endpoint) -> Option<PlainTextForbidden> {
+    let View { snapshot, own, .. } = view;
+    forbidden_at(snapshot, &own.network, endpoint)
+}
+
+fn forbidden_at(
+    snapshot: &Snapshot,
+    network: &str,
+    endpoint: &Endpoint,
+) -> Option<PlainTextForbidden> {
     if endpoint.hop.tunnel.is_some() {
         return None;
     }
-    let workload = endpoint.workload.as_ref()?;
+    // The client's own destination may be a pod, too.
+    let at = || snapshot.workload(network, endpoint.hop.address.ip());
+    let workload = endpoint.workload.as_ref().or_else(at)?;
     if workload.authorization_policies.is_empty() || is_inline(workload) {
         return None;
     }
@@ -124,7 +136,7 @@ mod tests {
             target,
         };
         let endpoint = Endpoint::of(hop);
-        forbidden(&snapshot, &endpoint).map(|why| why.to_string())
+        forbidden_at(&snapshot, "", &endpoint).map(|why| why.to_string())
     }
 
     const POD: &str = "Kubernetes//Pod/default/app";

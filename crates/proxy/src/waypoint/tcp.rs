@@ -22,7 +22,6 @@ use super::listing::Seat;
 use super::policy::{Judge, Verdict};
 use super::relays::{CHANGED, Tracked};
 use super::session::Session;
-use super::strict;
 use super::upstream::Wire;
 use crate::describe;
 
@@ -104,16 +103,11 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
     let mut last = None;
     loop {
         let host = || session.server_name();
-        let known = match choose(session, &view, &tried, None, host).await {
+        let known = match choose(session, &view, &mut tried, None, host).await {
             Ok(known) => known,
             Err(why) => return Err(failed(last.unwrap_or_else(|| why.to_string()))),
         };
         let endpoint = &known.endpoint;
-        if let Some(why) = strict::forbidden(&view.snapshot, endpoint) {
-            tried.add(endpoint);
-            last.get_or_insert_with(|| why.to_string());
-            continue;
-        }
         attempts += 1;
         let limit = view.mesh.connect_timeout;
         match open(waypoint, &endpoint.hop, origin(session), limit).await {

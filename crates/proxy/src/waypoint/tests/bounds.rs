@@ -140,6 +140,23 @@ fn a_source_that_cancels_much_has_connections_of_its_own_and_is_served() {
 }
 
 #[test]
+fn uploads_that_an_early_answer_cuts_short_count_as_resets() {
+    local(async {
+        let world = World::limited(|_| ()).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http2, reserved).await;
+        let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
+        for _ in 0..60 {
+            let upload = head("POST", "/", &[("content-length", "9")]);
+            let exchange = noisy.request(&upload, None).unwrap();
+            assert_eq!(exchange.answer().await.unwrap().status(), Status::OK);
+        }
+        let other = connection(stream_of(&world, "other").await, Protocol::Http2);
+        assert_eq!(get(&other, "GET", "/").await.0, 200);
+        assert_eq!(application.connections.get(), 2);
+    });
+}
+
+#[test]
 fn plain_text_is_not_sent_where_a_peer_authentication_demands_mtls() {
     local(async {
         let mut world = World::start().await;

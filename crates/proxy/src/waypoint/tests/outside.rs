@@ -355,3 +355,27 @@ fn all_addresses_of_another_host_take_requests() {
         assert!(one.requests.get() > 0 && two.requests.get() > 0);
     });
 }
+
+#[test]
+fn an_entry_whose_hostname_leads_to_pods_that_may_not_be_sent_plain_text_is_answered() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry("entry.test", 98, |service| {
+            service.ports[0].target_port = 80;
+        });
+        world.put_named_endpoint("entry.test", "name.test");
+        world.put_unbound_service("behind", 99, AppProtocol::Http11);
+        let mut pod = wds::plain(wds::workload("pod", "n2", world.ip(3, 1)));
+        pod.authorization_policies = vec!["istio-system/istio_converted_static_strict".to_owned()];
+        world.put_workload(wds::serving(pod, "behind", 80, 8080));
+        world.configure().await;
+        let behind = octets(world.ip(99, 1));
+        let says = move |name: &str| match name {
+            "name.test" => vec![behind],
+            _ => Vec::new(),
+        };
+        dns::serve(world.resolver(), says).await;
+        assert_eq!(status_of(&world, "entry.test").await, "503");
+        world.logged(&["status=503", "demands mTLS"]).await;
+    });
+}
