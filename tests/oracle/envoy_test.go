@@ -203,11 +203,11 @@ func TestEnvoyDecidesAsIstiosReadingAndOtherwiseThanTheEngineForKnownReasonsAlon
 	for n, one := range all {
 		for i, r := range one.requests {
 			status := c.status(n, r)
-			if refuses(r) {
+			if diff.engine(n, one, r, answers[n][i]); refuses(r) {
 				continue
 			}
 			decisions++
-			allowed, ours := status == http.StatusOK, isAllow(answers[n][i])
+			allowed, passes := status == http.StatusOK, isAllow(answers[n][i])
 			if status != http.StatusOK && status != http.StatusForbidden {
 				diff.report(n, one, r, "Envoy answers %d", status)
 				continue
@@ -215,11 +215,11 @@ func TestEnvoyDecidesAsIstiosReadingAndOtherwiseThanTheEngineForKnownReasonsAlon
 			if want, _ := istios.decide(one, r); isAllow(want) != allowed {
 				diff.report(n, one, r, "Envoy answers %d, the reference of Istio's reading says %q, the engine %q", status, want, answers[n][i])
 			}
-			if ours == allowed {
+			if passes == allowed {
 				alike++
 				continue
 			}
-			reason := departure(one, r, ours)
+			reason := departure(one, r, passes)
 			if reason == "" {
 				diff.report(n, one, r, "Envoy answers %d, the engine says %q, and no known departure explains it", status, answers[n][i])
 			}
