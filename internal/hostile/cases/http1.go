@@ -3,6 +3,8 @@ package cases
 import (
 	"fmt"
 	"strings"
+
+	"lateen.dev/lateen/internal/hostile/upstream"
 )
 
 // rule1 spoils one thing of a valid request.
@@ -51,7 +53,7 @@ var plainRules = []rule1{
 	{name: "valid: content with a length", want: ok, spoil: func(g *generator, q *request) { g.sized(q) }},
 	{name: "valid: content in chunks", want: ok, spoil: func(g *generator, q *request) { g.chunked(q) }},
 	{name: "valid: two requests at once", want: ok, spoil: func(g *generator, q *request) {
-		q.behind = "GET /second HTTP/1.1\r\nHost: " + Host + "\r\n\r\n"
+		q.behind = fmt.Sprintf("GET /second HTTP/1.1\r\nHost: %s\r\n%s: %d\r\n\r\n", Host, upstream.CaseField, g.number)
 		q.requests = 2
 	}},
 	{name: "valid: content of GET", want: ok, spoil: func(g *generator, q *request) {

@@ -33,12 +33,15 @@ const (
 func (o Outcome) forwarded() []upstream.Record {
 	var list []upstream.Record
 	for _, r := range o.Records {
-		if !r.Partial && r.Fault == "" && !isClosing(r) {
+		if isWhole(r) {
 			list = append(list, r)
 		}
 	}
 	return list
 }
+
+// isWhole says that a record is a whole and valid request, and not the closing one.
+func isWhole(r upstream.Record) bool { return !r.Partial && r.Fault == "" && !isClosing(r) }
 
 func isClosing(r upstream.Record) bool {
 	return r.Target == cases.ClosingPath && r.Method == "GET" && r.Content == "" && r.Case() == ""

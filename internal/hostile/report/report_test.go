@@ -66,19 +66,69 @@ func TestViolationsAreFound(t *testing.T) {
 		outcome Outcome
 		want    string
 	}{
-		"none":              {got("/a", nil), ""},
-		"another status":    {said(400), "the answer is 400"},
-		"no status":         {said(), "the end of the connection"},
-		"two of one":        {two, "2 requests of 1"},
-		"smuggled":          {got(cases.HiddenPath, nil), "stood where content is"},
-		"denied":            {got("/admin/x", nil), "denied path"},
-		"denied with query": {got("/admin?x", nil), "denied path"},
-		"not normal":        {got("/a/../b", nil), `policies see as "/b"`},
-		"early":             {got("/a", func(r *upstream.Record) { r.Early = true }), "had not answered"},
-		"invalid":           {got("/a", func(r *upstream.Record) { r.Fault = "a fault" }), "a fault"},
-		"of another case":   {got("/a", func(r *upstream.Record) { r.Fields[upstream.CaseField] = []string{"2"} }), `of case "2"`},
+		"none":               {got("/a", nil), ""},
+		"another status":     {said(400), "the answer is 400"},
+		"no status":          {said(), "the end of the connection"},
+		"two of one":         {two, "2 requests of 1"},
+		"smuggled":           {got(cases.HiddenPath, nil), "stood where content is"},
+		"denied":             {got("/admin/x", nil), "denied path"},
+		"denied with query":  {got("/admin?x", nil), "denied path"},
+		"not normal":         {got("/a/../b", nil), `policies see as "/b"`},
+		"early":              {got("/a", func(r *upstream.Record) { r.Early = true }), "had not answered"},
+		"invalid":            {got("/a", func(r *upstream.Record) { r.Fault = "a fault" }), "a fault"},
+		"a claim":            {got("/a", func(r *upstream.Record) { r.Fields["x-envoy-internal"] = []string{"true"} }), "x-envoy-internal"},
+		"a claim, disguised": {got("/a", func(r *upstream.Record) { r.Fields["x_forwarded_client_cert"] = []string{"URI=a"} }), "x_forwarded_client_cert"},
+		"of no case":         {got("/a", func(r *upstream.Record) { r.Fields = nil }), "of no case"},
+		"of another case":    {got("/a", func(r *upstream.Record) { r.Fields[upstream.CaseField] = []string{"2"} }), `of case "2"`},
 	} {
-		v := strings.Join(Violations(c, test.outcome), "; ")
+		v := strings.Join(slices.Concat(Escapes(c, test.outcome), Unexpected(c, test.outcome)), "; ")
+		if test.want == "" && v != "" || !strings.Contains(v, test.want) {
+			t.Errorf("%s: %q, want %q", name, v, test.want)
+		}
+	}
+}
+
+func TestARequestThatMustBeRefusedIsNotForwarded(t *testing.T) {
+	for _, want := range [][]int{{400}, {400, 0, -1}, {431}} {
+		c := cases.Case{Number: 1, Requests: 1, Want: want}
+		if v := Escapes(c, got("/a", nil)); len(v) != 1 || !strings.Contains(v[0], "must be refused") {
+			t.Errorf("%v: %q", want, v)
+		}
+		if v := Escapes(c, got("/a", func(r *upstream.Record) { r.Partial = true })); len(v) != 0 {
+			t.Errorf("%v: a part of it: %q", want, v)
+		}
+	}
+	for _, want := range [][]int{nil, {200}, {101}, {200, 0, -1}} {
+		if v := Escapes(cases.Case{Number: 1, Requests: 1, Want: want}, got("/a", nil)); len(v) != 0 {
+			t.Errorf("%v: %q", want, v)
+		}
+	}
+}
+
+func TestLateRequestsAreJudgedByTheirContent(t *testing.T) {
+	list := []cases.Case{{Number: 1, Want: []int{200}}, {Number: 2, Want: []int{400}}}
+	of := func(number, target string) upstream.Record {
+		return got(target, func(r *upstream.Record) { r.Fields[upstream.CaseField] = []string{number} }).Records[0]
+	}
+	part := of("2", "/a")
+	part.Partial = true
+	closing := upstream.Record{Method: "GET", Target: cases.ClosingPath}
+	for name, test := range map[string]struct {
+		record upstream.Record
+		want   string
+	}{
+		"whole":              {of("1", "/a"), ""},
+		"a part":             {part, ""},
+		"the closing one":    {closing, ""},
+		"must be refused":    {of("2", "/a"), "must be refused"},
+		"denied":             {of("1", cases.DeniedPath), "denied path"},
+		"smuggled":           {upstream.Record{Method: "GET", Target: cases.HiddenPath}, "stood where content is"},
+		"invalid":            {upstream.Record{Fault: "a fault"}, "a fault"},
+		"of a case unknown":  {of("7", "/a"), `case "7"`},
+		"of no case at all":  {upstream.Record{Method: "GET", Target: "/a"}, "of no case"},
+		"two, one of a case": {of("1", "/second"), ""},
+	} {
+		v := strings.Join(Late(list, []upstream.Record{test.record}), "; ")
 		if test.want == "" && v != "" || !strings.Contains(v, test.want) {
 			t.Errorf("%s: %q, want %q", name, v, test.want)
 		}
@@ -89,6 +139,7 @@ func TestPathsAreNormalisedAsPoliciesSeeThem(t *testing.T) {
 	for path, want := range map[string]string{
 		"/a/b": "/a/b", "/a/./b": "/a/b", "/a/../b": "/b", "/../../b": "/b", "/a/..": "/", "/a/b/..": "/a/", "/a/.": "/a/",
 		"/%61%2e%2e": "/a..", "/x/%2e%2E/a": "/a", `/a\..\b`: "/b", "/x/..;y/a": "/a", "/a;x/b": "/a;x/b", "/a%2fb": "/a%2Fb", "//a": "//a", "/": "/",
+		"/a<b|": "/a%3Cb%7C", "/%3c": "/%3C", "/[a]": "/[a]",
 	} {
 		if got := normalise(path); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)

@@ -2,45 +2,100 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"lateen.dev/lateen/internal/hostile/cases"
+	"lateen.dev/lateen/internal/hostile/upstream"
 )
 
-// Violations are what this mesh must never make of a case, whatever others do.
-func Violations(c cases.Case, o Outcome) []string {
+// Escapes are what this mesh must never let through to an upstream, whatever others do and however busy the machine is.
+func Escapes(c cases.Case, o Outcome) []string {
 	var list []string
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	for _, r := range o.Records {
-		switch {
-		case r.Fault != "":
-			say("the upstream got what a strict reader refuses: %s", r.Fault)
-		case r.Early:
-			say("the upstream got bytes behind a request that it had not answered")
-		case isClosing(r):
-		case !r.Partial && r.Case() != fmt.Sprint(c.Number) && r.Target != "/second":
+		if said := escapes(r); len(said) > 0 {
+			list = append(list, said...)
+		} else if isWhole(r) && r.Case() != fmt.Sprint(c.Number) {
 			say("the upstream got a request of no case or of case %q: %s %s", r.Case(), r.Method, r.Target)
 		}
-		if r.Target == cases.HiddenPath {
-			say("the upstream got a request that stood where content is")
-		}
-		if r.Method == "CONNECT" || r.Target == "*" || r.Fault != "" || r.Target == "" {
-			continue
-		}
-		path, _, _ := strings.Cut(r.Target, "?")
-		if normal := normalise(path); normal != path {
-			say("the upstream got the path %q, which policies see as %q", path, normal)
-		}
-		if path := normalise(path); path == cases.DeniedPath || strings.HasPrefix(path, cases.DeniedPath+"/") {
-			say("the upstream got the denied path %q", r.Target)
-		}
 	}
-	if n := len(o.forwarded()); n > c.Requests {
+	n := len(o.forwarded())
+	if n > c.Requests {
 		say("the upstream got %d requests of %d", n, c.Requests)
 	}
-	if status := o.status(); len(c.Want) > 0 && !slices.Contains(c.Want, status) {
-		say("the answer is %s, want %v", statusWords(status), c.Want)
+	if n > 0 && mustRefuse(c) {
+		say("the upstream got a request that must be refused, by %v", c.Want)
+	}
+	return list
+}
+
+// Late are escapes among requests that came when their cases were over.
+func Late(list []cases.Case, records []upstream.Record) []string {
+	var found []string
+	for _, r := range records {
+		said := escapes(r)
+		at := slices.IndexFunc(list, func(c cases.Case) bool { return fmt.Sprint(c.Number) == r.Case() })
+		switch {
+		case len(said) > 0 || !isWhole(r):
+		case at < 0:
+			said = []string{fmt.Sprintf("the upstream got a request of no case or of case %q: %s %s", r.Case(), r.Method, r.Target)}
+		case mustRefuse(list[at]):
+			said = []string{fmt.Sprintf("the upstream got a request that must be refused, by %v", list[at].Want)}
+		}
+		for _, s := range said {
+			found = append(found, fmt.Sprintf("late, of case %q: %s", r.Case(), s))
+		}
+	}
+	return found
+}
+
+// Unexpected says that the answer is none that the rule of a case allows. A busy machine may bring that about.
+func Unexpected(c cases.Case, o Outcome) []string {
+	status := o.status()
+	if len(c.Want) == 0 || slices.Contains(c.Want, status) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the answer is %s, want %v", statusWords(status), c.Want)}
+}
+
+// mustRefuse says whether no answer that the rule of a case allows is one of an upstream.
+func mustRefuse(c cases.Case) bool {
+	return len(c.Want) > 0 && !slices.ContainsFunc(c.Want, func(status int) bool { return status > 0 && status < 400 })
+}
+
+// claims are fields by which a client would speak as a proxy. The waypoint removes them, and adds none of them by itself.
+var claims = []string{"x-forwarded-client-cert", "x-envoy-internal", "x-envoy-original-path", "x-envoy-original-dst-host"}
+
+// escapes are what no upstream may get, of whatever case it is.
+func escapes(r upstream.Record) []string {
+	var list []string
+	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Fault != "":
+		say("the upstream got what a strict reader refuses: %s", r.Fault)
+	case r.Early:
+		say("the upstream got bytes behind a request that it had not answered")
+	}
+	if r.Target == cases.HiddenPath {
+		say("the upstream got a request that stood where content is")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
+		if slices.Contains(claims, strings.ReplaceAll(name, "_", "-")) {
+			say("the upstream got the field %s, by which a client speaks as a proxy", name)
+		}
+	}
+	if r.Method == "CONNECT" || r.Target == "*" || r.Fault != "" || r.Target == "" {
+		return list
+	}
+	path, _, _ := strings.Cut(r.Target, "?")
+	normal := normalise(path)
+	if normal != path {
+		say("the upstream got the path %q, which policies see as %q", path, normal)
+	}
+	if normal == cases.DeniedPath || strings.HasPrefix(normal, cases.DeniedPath+"/") {
+		say("the upstream got the denied path %q", r.Target)
 	}
 	return list
 }
@@ -57,7 +112,8 @@ func statusWords(status int) string {
 	return fmt.Sprint(status)
 }
 
-// normalise is the path that policies see: Istio's BASE (RFC 3986 section 6.2.2, and a backslash is a slash).
+// normalise is the path that policies see: Istio's BASE (RFC 3986 section 6.2.2, and a backslash is a slash). Bytes that no URI has are
+// written as escapes.
 func normalise(path string) string {
 	var plain strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -72,6 +128,8 @@ func normalise(path string) string {
 				plain.WriteString("%" + strings.ToUpper(path[i+1:i+3]))
 			}
 			i += 2
+		case strings.IndexByte("\"<>^`{|}", c) >= 0:
+			fmt.Fprintf(&plain, "%%%02X", c)
 		default:
 			plain.WriteByte(c)
 		}

@@ -22,6 +22,13 @@ type target struct {
 	name  string
 	dial  func(lane int, http2 bool) (net.Conn, error)
 	lanes []*upstream.Lane
+
+	// These are kept of the proxy under test alone.
+	mu sync.Mutex
+	// escapes are said of the cases that were sent, however often one was.
+	escapes []string
+	// late are the requests that came when their cases were over.
+	late []upstream.Record
 }
 
 func (t *target) close() {
@@ -113,20 +120,44 @@ const (
 	moreQuiet = 6 * time.Second
 )
 
-// send sends a case through a lane and returns what became of it.
+// send sends a case through a lane and returns what became of it. What escapes the proxy under test counts, even if the case is sent again.
 func (t *target) send(lane int, c cases.Case, silence time.Duration) (report.Outcome, error) {
-	t.lanes[lane].Take()
+	before := t.lanes[lane].Take()
 	conn, err := t.dial(lane, c.HTTP2)
 	if err != nil {
 		return report.Outcome{}, fmt.Errorf("connect to %s: %w", t.name, err)
 	}
 	answer := client.Send(conn, c, silence)
 	records := t.lanes[lane].Take()
-	if t.name != report.Here {
+	outcome := report.Outcome{Answer: answer}
+	for _, r := range records {
 		// Some proxies still send what the case before on this lane began.
-		records = slices.DeleteFunc(records, func(r upstream.Record) bool { return r.Case() != "" && r.Case() != fmt.Sprint(c.Number) })
+		if r.Case() != "" && r.Case() != fmt.Sprint(c.Number) {
+			before = append(before, r)
+		} else {
+			outcome.Records = append(outcome.Records, r)
+		}
 	}
-	return report.Outcome{Answer: answer, Records: records}, nil
+	if t.name == report.Here {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.late = append(t.late, before...)
+		for _, e := range report.Escapes(c, outcome) {
+			t.escapes = append(t.escapes, describe(c)+": "+e)
+		}
+	}
+	return outcome, nil
+}
+
+// escaped says what should not have come through, in the case of any that was sent. It waits for what comes late.
+func (t *target) escaped(list []cases.Case) []string {
+	time.Sleep(quiet)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lanes {
+		t.late = append(t.late, l.Take()...)
+	}
+	return slices.Concat(t.escapes, report.Late(list, t.late))
 }
 
 // sendAll sends all cases through all targets, on so many lanes of each.
