@@ -64,30 +64,37 @@ denied() { [ "$(lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_cod
 check "and to the waypoint" eventually 20 denied
 
 others=()
-other() { # NAME PROGRAM: one to compare with, if it is there
-  if [ -n "$2" ]; then others+=("-$1=$2"); else skipped=$((skipped + 1)); echo "skip - there is no $1 to compare with"; fi
+missing() { skipped=$((skipped + 1)); echo "skip - $*"; }
+# other NAME PROGRAM [VERSION]: one to compare with, if it is there. The page of differences holds for this version, which Debian 12 has.
+other() {
+  local version
+  [ -n "$2" ] || { missing "there is no $1 to compare with"; return; }
+  if [ -n "${3:-}" ]; then
+    version=$("$2" -v 2>&1 | grep -oEm1 '[0-9]+\.[0-9]+' | head -1)
+    [ "$version" = "$3" ] || { missing "$1 is left out: it is ${version:-of no version}, and the page of differences is about $3"; return; }
+  fi
+  others+=("-$1=$2")
 }
 other envoy "$("$ROOT/hack/envoy.sh" 2>"$WORK/envoy" || sed 's/^/    /' "$WORK/envoy" >&2)"
-other nginx "$(PATH=$PATH:/usr/sbin type -P nginx)"
-other haproxy "$(PATH=$PATH:/usr/sbin type -P haproxy)"
+other nginx "$(PATH=$PATH:/usr/sbin type -P nginx)" 1.22
+other haproxy "$(PATH=$PATH:/usr/sbin type -P haproxy)" 2.6
 
-# Proxies and their servers have a network of their own, so that their ports are free.
+# Proxies and their servers have a network of their own, so that their ports are free, and end with the tool, however that ends.
 run() {
   local netns=/proc/$(engine_pid)/root$RUN/netns
-  unshare --net bash -c 'ip link set lo up && exec "$@"' - "$TOOL" -waypoint "$(lateen get svc site -o json | jq -r .spec.clusterIP)" -port $FIRST -lanes $LANES \
+  unshare --net --pid --fork --kill-child bash -c 'ip link set lo up && exec "$@"' - "$TOOL" -waypoint "$(lateen get svc site -o json | jq -r .spec.clusterIP)" -port $FIRST -lanes $LANES \
     -client-netns "$netns/$(pod_uid client-)" -upstream-netns "$netns/$(pod_uid site-)" -page "$PAGE" ${others[@]+"${others[@]}"} "$@"
 }
 counted() { # counts the checks that the tool prints
   local line begun=
   while IFS= read -r line; do
     case $line in
-      "ok - "*) ok "${line#ok - }" ;;
-      "not ok - "*) not_ok "${line#not ok - }" ;;
+      "ok - "*) ok "${line#ok - }"; begun=1 ;;
+      "not ok - "*) not_ok "${line#not ok - }"; begun=1 ;;
       *) echo "$line" ;;
     esac
-    begun=1
   done < <(run "$@" 2>&1; [ $? -le 1 ] || echo "not ok - the tool ended with another code than 0 and 1")
-  [ -n "$begun" ] || not_ok "the tool said nothing"
+  [ -n "$begun" ] || not_ok "the tool made no check"
 }
 if [ -n "${WRITE:-}" ]; then counted -write
 elif [ -z "${SEEDS:-}" ]; then

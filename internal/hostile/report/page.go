@@ -59,6 +59,7 @@ does a row without a difference.
 | who compares | ` + "`internal/tools/hostilehttp`" + `, which ` + "`tests/accept/54-hostile-http.sh`" + ` runs with a fixed seed, and ` + "`make test-long`" + ` with others |
 | what are equal outcomes | the same requests reach the server: method, path, host, fields, content and trailers. Or all refuse, by a status of 400 or more, a reset or a close |
 | how is Envoy configured | as Istio configures a waypoint: BASE normalisation, escaped slashes kept, WebSocket allowed |
+| which versions | the Envoy of ` + "`hack/envoy.sh`" + `, nginx 1.22 and HAProxy 2.6, as Debian 12 has them. Another nginx or HAProxy is left out, and counts as skipped |
 | how are nginx and HAProxy configured | as plain proxies, with limits on heads as in Envoy. They get the client's host, and deny the path ` + "`/admin`" + ` by the rule that their manuals have for it |
 | what fails whatever others do | a server gets more requests than were sent, a request that a strict reader or a policy refuses, a path that policies see in another form, or a field by which a client speaks as a proxy. One is enough, and so is one that comes late |
 
