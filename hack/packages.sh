@@ -44,6 +44,36 @@ without() { echo "warning: $1; make $target goes on without: ${missing[*]}" >&2;
 command -v apt-get >/dev/null || without "there is no apt-get here"
 [ "$(id -u)" = 0 ] || without "apt-get needs root"
 bold "Installing them with apt-get"
+# Tests run these servers by themselves. Debian would start them as well, nginx on port 80 of every address, and again at each boot.
+servers=()
+for package in nginx haproxy; do [[ " ${missing[*]} " != *" $package "* ]] || servers+=("$package"); done
+POLICY=/usr/sbin/policy-rc.d
+booted() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
+keep_down() {
+  if booted; then
+    systemctl mask --runtime "${servers[@]}"
+  else
+    [ ! -e $POLICY ] || mv $POLICY "$POLICY.$$"
+    printf '#!/bin/sh\nexit 101\n' >$POLICY && chmod 755 $POLICY
+  fi
+}
+# let_go: what kept them down goes, and they stay disabled.
+let_go() {
+  if booted; then
+    systemctl unmask --runtime "${servers[@]}"
+    systemctl disable "${servers[@]}"
+  else
+    rm -f $POLICY
+    [ ! -e "$POLICY.$$" ] || mv "$POLICY.$$" $POLICY
+    if command -v systemctl >/dev/null; then systemctl --root=/ disable "${servers[@]}"
+    else for package in "${servers[@]}"; do update-rc.d "$package" disable; done; fi
+  fi
+} >/dev/null 2>&1
+if [ ${#servers[@]} -gt 0 ]; then
+  trap let_go EXIT
+  trap 'exit 130' INT TERM
+  keep_down >/dev/null 2>&1
+fi
 # Some machines keep apt-get busy when they start: it waits a minute for its lock.
 apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=60 "$@" </dev/null; }
 install() { apt_get install -y --no-install-recommends "${missing[@]}"; }
