@@ -26,8 +26,8 @@ func allowedLicences(t *testing.T) []string {
 	return licences
 }
 
-// The rule is for what the product is made of. tests/kube/cluster, a module of its own, builds a Kubernetes to test on; it
-// is never shipped, and this list is not asked of it.
+// The rule is for what the product is made of. tests/kube/cluster and tests/suites, modules of their own, build a Kubernetes to test on and
+// suites of others; neither is shipped, and this list is not asked of them.
 func TestGoModulesHaveAllowedLicences(t *testing.T) {
 	allowed := allowedLicences(t)
 	checked := map[string]bool{}
