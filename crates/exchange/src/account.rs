@@ -6,12 +6,12 @@
 //!
 //! | limit | HTTP/1 | HTTP/2 |
 //! |---|---|---|
-//! | half | requests are read no more | the window of a connection is 64 KiB |
-//! | all | answers are read no more | a request that brings more, or whose answer does, is ended; new ones are refused |
+//! | requests hold a half | requests are read no more | the window of a connection is 64 KiB |
+//! | all | nothing is read any more | a request that brings more, or whose answer does, is ended; new ones are refused |
 //!
 //! A connection of HTTP/2 is always read: its frames may be what frees memory, such as WINDOW_UPDATE. And one connection to an endpoint
 //! carries requests of many peers, who must not wait for each other. Answers have the larger part, since an endpoint that cannot answer
-//! may read no further requests.
+//! may read no further requests. Requests are counted apart as well, so that clients who read slowly stop no requests.
 //!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
 //! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts nothing.
@@ -42,28 +42,82 @@ pub struct Account(Arc<Level>);
 struct Level {
     above: Option<Account>,
     limit: usize,
-    held: AtomicUsize,
+    /// All bytes that are held.
+    all: Tally,
+    /// Those of requests among them.
+    requests: Tally,
     /// The number of the next connection that waits.
     numbers: AtomicU64,
     waiting: Mutex<HashMap<u64, Waker>>,
+}
+
+/// Bytes that are counted together.
+#[derive(Debug, Default)]
+struct Tally {
+    held: AtomicUsize,
     /// Those that wait are woken when less than this is held. 0: nobody waits.
     wake_below: AtomicUsize,
+}
+
+/// Bytes that a connection or a request holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) requests: usize,
+    pub(crate) answers: usize,
+}
+
+impl Held {
+    pub(crate) fn all(self) -> usize {
+        self.requests + self.answers
+    }
 }
 
 /// The limit that a connection goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// A half, for requests.
+    /// A half, for requests, and no more than answers leave.
     Requests,
     /// All, for answers.
     Answers,
 }
 
+impl Tally {
+    fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// Credits bytes. True if connections that wait should be told.
+    fn subtract(&self, bytes: usize) -> bool {
+        let before = self.held.fetch_sub(bytes, Ordering::SeqCst);
+        before - bytes < self.wake_below.load(Ordering::SeqCst)
+    }
+
+    /// Has those that wait be told when `step` bytes of a limit are free, or of what is held within it.
+    fn wait(&self, limit: usize, step: usize) {
+        let full = self.held().min(limit);
+        // What is held nowhere can free nothing.
+        if full > 0 {
+            let below = full.saturating_sub(step).max(1);
+            self.wake_below.fetch_max(below, Ordering::SeqCst);
+        }
+    }
+
+    fn tells(&self) -> bool {
+        self.held() < self.wake_below.load(Ordering::SeqCst)
+    }
+}
+
 impl Level {
-    fn limit(&self, part: Part) -> usize {
+    /// Bytes that are free.
+    fn room(&self, part: Part) -> usize {
+        let free = self.limit.saturating_sub(self.all.held());
         match part {
-            Part::Requests => self.limit / 2,
-            Part::Answers => self.limit,
+            Part::Requests => free.min((self.limit / 2).saturating_sub(self.requests.held())),
+            Part::Answers => free,
         }
     }
 
@@ -89,10 +143,10 @@ impl Account {
         Account(Arc::new(Level {
             above,
             limit,
-            held: AtomicUsize::new(0),
+            all: Tally::default(),
+            requests: Tally::default(),
             numbers: AtomicU64::new(0),
             waiting: Mutex::default(),
-            wake_below: AtomicUsize::new(0),
         }))
     }
 
@@ -103,7 +157,7 @@ impl Account {
 
     /// Bytes that are held now.
     pub fn held(&self) -> usize {
-        self.0.held.load(Ordering::SeqCst)
+        self.0.all.held()
     }
 
     /// True if both are the same account.
@@ -125,25 +179,26 @@ impl Account {
 
     /// Bytes that are free in the account and in all above it.
     pub(crate) fn room(&self, part: Part) -> usize {
-        let free = |level: &Level| {
-            let held = level.held.load(Ordering::SeqCst);
-            level.limit(part).saturating_sub(held)
-        };
-        self.levels().map(free).min().unwrap_or_default()
+        let free = self.levels().map(|level| level.room(part));
+        free.min().unwrap_or_default()
     }
 
-    fn add(&self, bytes: usize) {
+    /// Charges for bytes, and for those of requests among them.
+    fn add(&self, all: usize, requests: usize) {
         for level in self.levels() {
-            level.held.fetch_add(bytes, Ordering::SeqCst);
+            level.all.add(all);
+            if requests > 0 {
+                level.requests.add(requests);
+            }
         }
     }
 
-    /// Credits bytes. True if connections that wait should be told.
-    fn subtract(&self, bytes: usize) -> bool {
+    /// Credits bytes, and those of requests among them. True if connections that wait should be told.
+    fn subtract(&self, all: usize, requests: usize) -> bool {
         let mut tells = false;
         for level in self.levels() {
-            let before = level.held.fetch_sub(bytes, Ordering::SeqCst);
-            tells |= before - bytes < level.wake_below.load(Ordering::SeqCst);
+            tells |= all > 0 && level.all.subtract(all);
+            tells |= requests > 0 && level.requests.subtract(requests);
         }
         tells
     }
@@ -151,10 +206,11 @@ impl Account {
     fn wait(&self, number: u64, waker: &Waker, part: Part) {
         for level in self.levels() {
             level.waiting().insert(number, waker.clone());
-            let held = level.held.load(Ordering::SeqCst);
-            let full = held.min(level.limit(part));
-            let below = full.saturating_sub(level.limit / STEP).max(1);
-            level.wake_below.fetch_max(below, Ordering::SeqCst);
+            let step = level.limit / STEP;
+            level.all.wait(level.limit, step);
+            if part == Part::Requests {
+                level.requests.wait(level.limit / 2, step);
+            }
         }
     }
 
@@ -166,13 +222,14 @@ impl Account {
 
     fn tell(&self) {
         for level in self.levels() {
-            let below = level.wake_below.load(Ordering::SeqCst);
-            if level.held.load(Ordering::SeqCst) >= below {
+            if !level.all.tells() && !level.requests.tells() {
                 continue;
             }
             let waiting = {
                 let mut waiting = level.waiting();
-                level.wake_below.store(0, Ordering::SeqCst);
+                for tally in [&level.all, &level.requests] {
+                    tally.wake_below.store(0, Ordering::SeqCst);
+                }
                 std::mem::take(&mut *waiting)
             };
             waiting.into_values().for_each(Waker::wake);
@@ -196,6 +253,8 @@ impl Freed {
 pub(crate) struct Charge {
     account: Account,
     bytes: usize,
+    /// Those of requests among them.
+    requests: usize,
     /// Its number among those that wait.
     number: Option<u64>,
 }
@@ -205,6 +264,7 @@ impl Charge {
         Charge {
             account,
             bytes: 0,
+            requests: 0,
             number: None,
         }
     }
@@ -216,32 +276,39 @@ impl Charge {
         }
     }
 
-    /// Charges for `held` bytes in all, if they are more than before.
+    /// Charges for what is held in all, as far as it is more than before.
     #[inline]
-    pub(crate) fn raise(&mut self, held: usize) {
-        let due = Self::due(held);
-        if due > self.bytes {
-            self.account.add(due - self.bytes);
-            self.bytes = due;
+    pub(crate) fn raise(&mut self, held: Held) {
+        let all = Self::due(held.all()).max(self.bytes);
+        let requests = Self::due(held.requests).max(self.requests);
+        if (all, requests) != (self.bytes, self.requests) {
+            self.account.add(all - self.bytes, requests - self.requests);
+            (self.bytes, self.requests) = (all, requests);
         }
     }
 
-    /// Charges for `held` bytes in all.
+    /// Charges for what is held in all.
     #[inline]
-    pub(crate) fn set(&mut self, held: usize) -> Option<Freed> {
-        let due = Self::due(held);
-        if due >= self.bytes {
-            self.raise(held);
+    pub(crate) fn set(&mut self, held: Held) -> Option<Freed> {
+        self.raise(held);
+        let (all, requests) = (Self::due(held.all()), Self::due(held.requests));
+        if (all, requests) == (self.bytes, self.requests) {
             return None;
         }
-        let tells = self.account.subtract(self.bytes - due);
-        self.bytes = due;
+        let tells = self
+            .account
+            .subtract(self.bytes - all, self.requests - requests);
+        (self.bytes, self.requests) = (all, requests);
         tells.then(|| Freed(self.account.clone()))
     }
 
     /// True if the peer may be read: less is held here than is free.
     pub(crate) fn has_room(&self, part: Part) -> bool {
-        self.bytes < self.account.room(part)
+        let held = match part {
+            Part::Requests => self.requests,
+            Part::Answers => self.bytes,
+        };
+        held < self.account.room(part)
     }
 
     /// True if the peer may be read. Otherwise the task is woken when there is more room.
@@ -279,7 +346,7 @@ impl Drop for Charge {
         if let Some(number) = self.number {
             self.account.leave(number);
         }
-        if let Some(freed) = self.set(0) {
+        if let Some(freed) = self.set(Held::default()) {
             freed.tell();
         }
     }
@@ -305,11 +372,25 @@ mod tests {
         }
     }
 
+    fn requests(bytes: usize) -> Held {
+        Held {
+            requests: bytes,
+            answers: 0,
+        }
+    }
+
+    fn answers(bytes: usize) -> Held {
+        Held {
+            requests: 0,
+            answers: bytes,
+        }
+    }
+
     /// Takes as much as a connection may that is read by so many bytes at a time.
     fn fill(charge: &mut Charge, held: &mut usize, step: usize) {
         while charge.has_room(Part::Requests) {
             *held += step;
-            charge.raise(*held);
+            charge.raise(requests(*held));
         }
     }
 
@@ -332,14 +413,47 @@ mod tests {
     #[test]
     fn answers_have_room_when_requests_have_none() {
         let account = Account::new(MIB);
-        let mut requests = Charge::new(account.clone());
-        requests.raise(MIB / 2);
+        let mut request = Charge::new(account.clone());
+        request.raise(requests(MIB / 2));
         let mut answer = Charge::new(account.clone());
         assert!(!answer.has_room(Part::Requests));
         assert!(answer.has_room(Part::Answers) && answer.admits(MIB / 2));
         assert!(!answer.admits(MIB / 2 + 1));
-        answer.raise(MIB / 2);
+        answer.raise(answers(MIB / 2));
         assert!(!answer.has_room(Part::Answers) && answer.admits(MIB / 2));
+    }
+
+    #[test]
+    fn requests_have_room_when_answers_hold_half() {
+        let account = Account::new(MIB);
+        let mut answer = Charge::new(account.clone());
+        answer.raise(answers(MIB / 2));
+        let mut request = Charge::new(account.clone());
+        assert_eq!(request.room(Part::Requests), MIB / 2);
+        request.raise(requests(MIB / 4));
+        assert_eq!(request.room(Part::Requests), MIB / 4);
+        answer.raise(answers(MIB * 3 / 4));
+        assert!(!Charge::new(account.clone()).has_room(Part::Requests));
+    }
+
+    #[test]
+    fn requests_that_wait_behind_answers_are_woken_when_these_leave() {
+        let account = Account::new(MIB);
+        let mut answer = Charge::new(account.clone());
+        answer.raise(answers(MIB));
+        let task = Arc::new(Task::default());
+        let waker = Waker::from(Arc::clone(&task));
+        let cx = Context::from_waker(&waker);
+        let mut waits = Charge::new(account.clone());
+        assert!(!waits.poll_room(Part::Requests, &cx));
+        assert!(
+            answer.set(answers(MIB - UNIT)).is_none(),
+            "it is too little"
+        );
+        let freed = answer.set(answers(MIB / 2)).expect("somebody waits");
+        freed.tell();
+        assert_eq!(task.0.load(Ordering::Relaxed), 1);
+        assert!(waits.poll_room(Part::Requests, &cx));
     }
 
     #[test]
@@ -348,10 +462,10 @@ mod tests {
         let tenant = process.within(2 * MIB);
         let (one, other) = (tenant.within(MIB), tenant.within(MIB));
         let mut first = Charge::new(one.clone());
-        first.raise(MIB);
+        first.raise(requests(MIB));
         let mut second = Charge::new(other.clone());
         assert!(!second.has_room(Part::Requests), "its tenant has its half");
-        second.raise(MIB);
+        second.raise(requests(MIB));
         let stranger = Charge::new(process.within(MIB));
         assert!(!stranger.has_room(Part::Requests));
         assert_eq!((tenant.held(), process.held()), (2 * MIB, 2 * MIB));
@@ -366,11 +480,11 @@ mod tests {
     fn little_is_not_charged() {
         let account = Account::new(MIB);
         let mut charge = Charge::new(account.clone());
-        charge.raise(FREE);
+        charge.raise(requests(FREE));
         assert_eq!(account.held(), 0);
-        charge.raise(FREE + 1);
+        charge.raise(requests(FREE + 1));
         assert_eq!(account.held(), 2 * UNIT);
-        assert!(charge.set(FREE).is_none());
+        assert!(charge.set(requests(FREE)).is_none());
         assert_eq!(account.held(), 0);
     }
 
@@ -378,7 +492,7 @@ mod tests {
     fn those_that_wait_are_woken_by_room_and_not_by_every_byte() {
         let account = Account::new(MIB);
         let mut holder = Charge::new(account.clone());
-        holder.raise(MIB / 2);
+        holder.raise(requests(MIB / 2));
         let task = Arc::new(Task::default());
         let waker = Waker::from(Arc::clone(&task));
         let cx = Context::from_waker(&waker);
@@ -386,14 +500,17 @@ mod tests {
         for _ in 0..2 {
             assert!(!waits.poll_room(Part::Requests, &cx));
         }
-        assert!(holder.set(MIB / 2 - UNIT).is_none(), "it is too little");
-        let freed = holder.set(MIB / 4).expect("somebody waits");
+        assert!(
+            holder.set(requests(MIB / 2 - UNIT)).is_none(),
+            "it is too little"
+        );
+        let freed = holder.set(requests(MIB / 4)).expect("somebody waits");
         freed.tell();
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
         assert!(waits.poll_room(Part::Requests, &cx));
         // Nobody waits any more.
-        assert!(holder.set(0).is_none());
-        holder.raise(MIB / 2);
+        assert!(holder.set(requests(0)).is_none());
+        holder.raise(requests(MIB / 2));
         assert!(!waits.poll_room(Part::Requests, &cx));
         drop(waits);
         drop(holder);
@@ -409,15 +526,22 @@ mod tests {
             let peer = process.within(MIB / 2);
             let mut charges: Vec<_> = (0..4).map(|_| Charge::new(peer.clone())).collect();
             for (which, held) in steps {
-                let freed = charges[which].set(held);
+                let freed = charges[which].set(Held {
+                    requests: held / 3,
+                    answers: held - held / 3,
+                });
                 prop_assert!(freed.is_none(), "nobody waits");
                 let sum: usize = charges.iter().map(|charge| charge.bytes).sum();
                 prop_assert_eq!(peer.held(), sum);
                 prop_assert_eq!(process.held(), sum);
+                let sum: usize = charges.iter().map(|charge| charge.requests).sum();
+                prop_assert_eq!(peer.0.requests.held(), sum);
+                prop_assert_eq!(process.0.requests.held(), sum);
                 prop_assert!(charges[which].bytes + FREE >= held);
             }
             drop(charges);
             prop_assert_eq!(process.held(), 0);
+            prop_assert_eq!(process.0.requests.held(), 0);
         }
     }
 }

@@ -10,7 +10,7 @@ use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
-use crate::account::{Charge, Freed, Part};
+use crate::account::{Charge, Freed, Held, Part};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
@@ -322,8 +322,11 @@ impl Core {
     }
 
     /// Bytes that count for the peer's account.
-    pub(crate) fn weight(&self) -> usize {
-        self.held + self.input.len() + self.queued()
+    pub(crate) fn weight(&self) -> Held {
+        Held {
+            requests: self.held + self.input.len(),
+            answers: self.queued(),
+        }
     }
 
     /// Charges accounts for what the connection, or a client's exchange, holds now.
@@ -334,7 +337,7 @@ impl Core {
             return charge.set(weight);
         }
         let entry = self.streams.get_mut(key)?;
-        let held = entry.held + entry.queued;
+        let held = entry.weight();
         entry.charge.as_mut()?.set(held)
     }
 
@@ -354,7 +357,7 @@ impl Core {
             };
             entry.queued = queued;
             entry.is_sending = queued > 0;
-            let held = entry.held + queued;
+            let held = entry.weight();
             let is_sending = entry.is_sending;
             freed.extend(entry.charge.as_mut().and_then(|charge| charge.set(held)));
             is_sending
@@ -363,7 +366,10 @@ impl Core {
         if let Codec::Http2(http2) = &mut self.codec {
             let gone = |(id, charge): &mut (StreamId, Charge)| {
                 let queued = http2.queued_of(*id);
-                freed.extend(charge.set(queued));
+                freed.extend(charge.set(Held {
+                    requests: queued,
+                    answers: 0,
+                }));
                 queued == 0
             };
             over.extend(self.leaving.extract_if(.., gone).map(|(_, charge)| charge));

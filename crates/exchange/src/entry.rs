@@ -6,7 +6,7 @@ use std::task::Waker;
 use lateen_h2::StreamId;
 use lateen_http::{Asked, FramedResponse, Trailers};
 
-use crate::account::Charge;
+use crate::account::{Charge, Held};
 use crate::error::Error;
 use crate::inbox::Inbox;
 
@@ -53,6 +53,16 @@ pub(crate) struct Entry {
     pub(crate) is_tunnel: bool,
     /// The client waits for status 100 before it sends content.
     pub(crate) expects: bool,
+}
+
+impl Entry {
+    /// What counts for the peer's account, in a client's exchange.
+    pub(crate) fn weight(&self) -> Held {
+        Held {
+            requests: self.queued,
+            answers: self.held,
+        }
+    }
 }
 
 /// What is left of an exchange that was closed. It is the caller's to drop, outside of the borrow of the state.

@@ -5,6 +5,7 @@ use lateen_h1::{ClientEvent, Length, ServerEvent};
 use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
 
+use crate::account::Held;
 use crate::core::{Codec, Core};
 use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
@@ -217,7 +218,10 @@ impl Core {
         };
         self.held += entry.take_data(bytes, bytes, end);
         if let Some(charge) = &mut entry.charge {
-            charge.raise(entry.held + entry.queued);
+            charge.raise(Held {
+                requests: entry.queued,
+                answers: entry.held,
+            });
         }
         (News::None, [entry.reader.take(), None])
     }
@@ -267,11 +271,14 @@ impl Core {
             },
             Event::Request { stream, end, .. } => {
                 let head = http2.fields().buffer().len();
-                let held = self.held + head + http2.queued();
+                let held = Held {
+                    requests: self.held + head,
+                    answers: http2.queued(),
+                };
                 if self
                     .charge
                     .as_ref()
-                    .is_some_and(|charge| !charge.admits(held))
+                    .is_some_and(|charge| !charge.admits(held.all()))
                 {
                     // Nothing is done with it, so it may come again (RFC 9113 §8.7).
                     http2.reset(stream, Code::REFUSED_STREAM);
@@ -337,11 +344,12 @@ impl Core {
     /// True if the account has room for so much content of an exchange, which is charged for it.
     #[inline]
     fn admits(&mut self, stream: StreamId, bytes: usize) -> bool {
-        let weight = self.weight();
+        let mut weight = self.weight();
         if let Some(charge) = &mut self.charge {
-            let admits = charge.admits(weight + bytes);
+            weight.requests += bytes;
+            let admits = charge.admits(weight.all());
             if admits {
-                charge.raise(weight + bytes);
+                charge.raise(weight);
             }
             return admits;
         }
@@ -349,9 +357,10 @@ impl Core {
         let Some(entry) = entry.filter(|entry| entry.charge.is_some()) else {
             return true;
         };
-        let held = entry.held + entry.queued + bytes;
+        let mut held = entry.weight();
+        held.answers += bytes;
         entry.charge.as_mut().is_none_or(|charge| {
-            let admits = charge.admits(held);
+            let admits = charge.admits(held.all());
             if admits {
                 charge.raise(held);
             }

@@ -5,6 +5,7 @@ use lateen_h1::WriteError;
 use lateen_h2::{Code, InformError, RequestError};
 use lateen_http::{Asked, Length};
 
+use crate::account::Held;
 use crate::core::{Codec, Core};
 use crate::entry::{Entry, Key};
 use crate::error::Error;
@@ -296,7 +297,10 @@ impl Core {
             && let Some(charge) = &mut entry.charge
         {
             entry.queued += bytes;
-            charge.raise(entry.held + entry.queued);
+            charge.raise(Held {
+                requests: entry.queued,
+                answers: entry.held,
+            });
             if !std::mem::replace(&mut entry.is_sending, true) {
                 self.sending.push(key);
             }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use common::{PIPE, answer, content, head, pattern};
 use lateen_exchange::{Account, BUFFER, Config, Error, Protocol, client, server};
 use lateen_h2::Code;
-use lateen_http::{Length, Status};
+use lateen_http::{Length, Method, Status};
 use tokio::io::{DuplexStream, duplex};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::sleep;
@@ -322,5 +322,37 @@ fn a_client_that_reads_gets_all_though_others_of_its_account_do_not() {
             assert_eq!(length, 64 * 16 * KIB, "{protocol:?}");
         }
         drop(unread);
+    });
+}
+
+#[test]
+fn clients_of_http1_that_read_slowly_stop_no_requests_of_others() {
+    local(async {
+        let account = Account::new(1024 * KIB);
+        let start = || {
+            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            common::serve(server, |request, exchange| async move {
+                exchange.reply(Status::OK, &[], Length::Delimited)?;
+                content(&exchange).await?;
+                if *request.method() == Method::GET {
+                    for _ in 0..64 {
+                        exchange.send(Bytes::from(vec![7; 16 * KIB])).await?;
+                    }
+                }
+                exchange.finish()
+            });
+            handle
+        };
+        let mut slow = Vec::new();
+        while account.held() < account.limit() * 5 / 8 {
+            let handle = start();
+            let request = handle.request(&head("GET", "/", &[]), None);
+            slow.push((request.expect("it is ready"), handle));
+            rest().await;
+            assert!(slow.len() < 100, "{}", account.held());
+        }
+        assert!(account.held() < account.limit(), "{}", account.held());
+        let status = upload(&start(), 16 * KIB).await.expect("no panic");
+        assert_eq!(status.expect("it was answered"), Status::OK);
     });
 }
