@@ -34,6 +34,9 @@ const WINDOWS: usize = 32;
 /// Connections that wait are woken when one in so many bytes of the limit has become free.
 const STEP: usize = 64;
 
+/// The number of the next connection that waits. It is one in all accounts, since a connection waits in several at once.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// The bytes that all connections of a party hold. Clones share it, on all threads.
 #[derive(Debug, Clone)]
 pub struct Account(Arc<Level>);
@@ -46,8 +49,6 @@ struct Level {
     all: Tally,
     /// Those of requests among them.
     requests: Tally,
-    /// The number of the next connection that waits.
-    numbers: AtomicU64,
     waiting: Mutex<HashMap<u64, Waker>>,
 }
 
@@ -145,7 +146,6 @@ impl Account {
             limit,
             all: Tally::default(),
             requests: Tally::default(),
-            numbers: AtomicU64::new(0),
             waiting: Mutex::default(),
         }))
     }
@@ -316,7 +316,7 @@ impl Charge {
         if self.has_room(part) {
             return true;
         }
-        let numbers = || self.account.0.numbers.fetch_add(1, Ordering::Relaxed);
+        let numbers = || NUMBERS.fetch_add(1, Ordering::Relaxed);
         let number = *self.number.get_or_insert_with(numbers);
         self.account.wait(number, cx.waker(), part);
         // Room that became free before this woke nobody.
@@ -454,6 +454,27 @@ mod tests {
         freed.tell();
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
         assert!(waits.poll_room(Part::Requests, &cx));
+    }
+
+    #[test]
+    fn all_that_wait_are_woken_though_their_accounts_differ() {
+        let process = Account::new(MIB);
+        let mut holder = Charge::new(process.within(MIB));
+        holder.raise(requests(MIB / 2));
+        let tasks = [(); 2].map(|()| Arc::new(Task::default()));
+        let mut waits = [(); 3].map(|()| Charge::new(process.within(MIB)));
+        for (charge, task) in waits.iter_mut().zip(&tasks) {
+            let waker = Waker::from(Arc::clone(task));
+            assert!(!charge.poll_room(Part::Requests, &Context::from_waker(&waker)));
+        }
+        let other = Waker::from(Arc::new(Task::default()));
+        let [.., gone] = &mut waits;
+        assert!(!gone.poll_room(Part::Requests, &Context::from_waker(&other)));
+        let [one, two, gone] = waits;
+        drop(gone);
+        drop(holder);
+        assert!(tasks.iter().all(|task| task.0.load(Ordering::Relaxed) == 1));
+        assert!(one.has_room(Part::Requests) && two.has_room(Part::Requests));
     }
 
     #[test]
