@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) is_finished: bool,
     /// Bytes of heads and content in all exchanges.
     pub(crate) held: usize,
+    /// Bytes that readers have taken so far. It goes round.
+    pub(crate) taken: u64,
     /// A server: what the peer's account is charged with for the connection.
     pub(crate) charge: Option<Charge>,
     /// HTTP/1: the account has no room, so the socket is not read.
@@ -94,6 +96,7 @@ impl Shared {
             is_abandoned: false,
             is_finished: false,
             held: 0,
+            taken: 0,
             charge: account.map(Charge::new),
             is_starved: false,
             allowance: 0,

@@ -74,7 +74,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if self.failed.is_none()
             && let Some(timer) = &mut self.timer
         {
-            let checked = timer.poll(cx, &self.shared, self.transport.received());
+            let checked = timer.poll(cx, &self.shared, &self.transport);
             if let Err(error) = checked {
                 self.fail(error);
             }

@@ -47,6 +47,7 @@ impl Stream {
                     Some(bytes) => {
                         entry.held -= bytes.len();
                         core.held -= bytes.len();
+                        core.taken = core.taken.wrapping_add(bytes.len() as u64);
                         let mut wakes = is_paused;
                         let window = entry.charge.as_ref().map_or(u32::MAX, Charge::window);
                         if let (Codec::Http2(http2), Some(id)) = (&mut core.codec, entry.id) {

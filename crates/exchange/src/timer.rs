@@ -12,8 +12,10 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::config::Timeouts;
 use crate::core::{Codec, Shared};
 use crate::error::ConnectionError;
+use crate::transport::Transport;
 
-/// The time for which an answer of HTTP/1 waits for room in its account. It ends even if all that the account holds waits for this answer.
+/// The time for which an answer of HTTP/1 waits for room in its account while nothing moves: no byte comes, leaves or is taken. It ends
+/// even if all that the account holds waits for this answer.
 const STARVED: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Timer {
     times: Timeouts,
     /// Bytes that had come at the last check.
     received: u64,
+    /// Bytes that had come, left or been taken.
+    moved: u64,
     /// The time without input.
     quiet: Duration,
     /// A PING was sent in this time.
@@ -90,6 +94,7 @@ impl Timer {
             alarm,
             times,
             received: 0,
+            moved: 0,
             quiet: Duration::ZERO,
             asked: false,
             head: Duration::ZERO,
@@ -98,15 +103,15 @@ impl Timer {
         }
     }
 
-    /// Does the checks that are due; `received` bytes have come so far.
+    /// Does the checks that are due.
     ///
     /// # Errors
     /// The peer took too long.
-    pub(crate) fn poll(
+    pub(crate) fn poll<IO>(
         &mut self,
         cx: &mut Context<'_>,
         shared: &Shared,
-        received: u64,
+        transport: &Transport<IO>,
     ) -> Result<(), ConnectionError> {
         if !self.alarm.poll(cx) {
             return Ok(());
@@ -117,12 +122,16 @@ impl Timer {
             self.sleep
                 .as_mut()
                 .reset(Instant::now() + self.times.check_interval);
-            self.check(shared, received)?;
+            self.check(shared, (transport.received(), transport.sent()))?;
         }
         Ok(())
     }
 
-    fn check(&mut self, shared: &Shared, received: u64) -> Result<(), ConnectionError> {
+    fn check(
+        &mut self,
+        shared: &Shared,
+        (received, sent): (u64, u64),
+    ) -> Result<(), ConnectionError> {
         let core = &mut *shared.borrow();
         let now = core.now();
         let interval = self.times.check_interval;
@@ -137,6 +146,8 @@ impl Timer {
             *time
         };
         let is_quiet = std::mem::replace(&mut self.received, received) == received;
+        let moved = received.wrapping_add(sent).wrapping_add(core.taken);
+        let is_still = std::mem::replace(&mut self.moved, moved) == moved;
         let quiet = grow(&mut self.quiet, is_quiet);
         if let Codec::Http2(http2) = &mut core.codec {
             http2.tick(now)?;
@@ -155,7 +166,7 @@ impl Timer {
             core.refuse_slow_head();
             return Err(ConnectionError::HeadTimeout);
         }
-        let is_starved = core.is_starved && core.charge.is_none();
+        let is_starved = core.is_starved && core.charge.is_none() && is_still;
         if grow(&mut self.starved, is_starved) >= STARVED {
             return Err(ConnectionError::OverLimit);
         }

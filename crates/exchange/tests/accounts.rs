@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{PIPE, answer, content, head, pattern};
-use lateen_exchange::{Account, BUFFER, Config, Error, Protocol, client, server};
+use lateen_exchange::{Account, BUFFER, Config, ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{Length, Method, Status};
 use tokio::io::{DuplexStream, duplex};
@@ -354,5 +354,38 @@ fn clients_of_http1_that_read_slowly_stop_no_requests_of_others() {
         assert!(account.held() < account.limit(), "{}", account.held());
         let status = upload(&start(), 16 * KIB).await.expect("no panic");
         assert_eq!(status.expect("it was answered"), Status::OK);
+    });
+}
+
+#[test]
+fn an_answer_of_http1_that_is_read_slowly_is_never_cut_and_one_that_nobody_reads_is() {
+    local(async {
+        let account = Account::new(32 * KIB);
+        let upstream = generous(Protocol::Http1);
+        let exchange = upstream.request(&head("GET", "/", &[]), None);
+        let exchange = exchange.expect("it is ready");
+        exchange.charge(&account);
+        answer(&exchange).await.expect("an answer");
+        let mut length = 0;
+        let start = tokio::time::Instant::now();
+        while let Some(bytes) = exchange.data().await.expect("it moves") {
+            length += bytes.len();
+            sleep(Duration::from_secs(20)).await;
+        }
+        assert_eq!(length, 64 * 16 * KIB);
+        assert!(start.elapsed() > Duration::from_secs(300));
+
+        let upstream = generous(Protocol::Http1);
+        let exchange = upstream.request(&head("GET", "/", &[]), None);
+        let exchange = exchange.expect("it is ready");
+        exchange.charge(&account);
+        let start = tokio::time::Instant::now();
+        let gone = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
+        assert!(
+            matches!(gone, Error::Connection(ConnectionError::OverLimit)),
+            "{gone}"
+        );
+        assert!(start.elapsed() >= Duration::from_secs(60));
+        assert!(start.elapsed() <= Duration::from_secs(70));
     });
 }
