@@ -174,16 +174,19 @@ impl Shared {
         }
     }
 
-    /// Brings accounts up to date at the end of a turn. True if the socket may be read again.
+    /// Brings accounts up to date at the end of a turn. True if there is a reason for another one: the socket may be read again, or
+    /// more may be written.
     pub(crate) fn settle(&self) -> bool {
-        let (freed, over, reads_again) = {
+        let (freed, over, goes_on) = {
             let core = &mut *self.borrow();
             let (freed, over) = core.settle_all();
-            (freed, over, core.is_starved && core.has_room())
+            // A stream that takes nothing will wake the task.
+            let writes = core.limit_buffers() && !core.driver.is_stuck();
+            (freed, over, writes || core.is_starved && core.has_room())
         };
         drop(over);
         freed.into_iter().for_each(Freed::tell);
-        reads_again
+        goes_on
     }
 }
 
@@ -350,7 +353,6 @@ impl Core {
         let weight = self.weight();
         if let Some(charge) = &mut self.charge {
             freed.extend(charge.set(weight));
-            self.limit_buffers();
         }
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain(|&key| {
@@ -389,11 +391,14 @@ impl Core {
         }
     }
 
-    /// Has a connection of HTTP/2 take no more of the account than others leave.
-    fn limit_buffers(&mut self) {
+    /// Has a connection of HTTP/2 take no more of the account than others leave. True if there is credit to write, or room to tell
+    /// of, that was not there before.
+    fn limit_buffers(&mut self) -> bool {
         let (Codec::Http2(http2), Some(charge)) = (&mut self.codec, &self.charge) else {
-            return;
+            return false;
         };
+        let had_news = http2.worth_telling() > 0;
+        let mut grants = false;
         // Rounded down to a power of two, so that it seldom changes.
         let free = charge.room(Part::Requests) / 2;
         let allowance = free.checked_ilog2().map_or(0, |bits| 1 << bits.min(31));
@@ -401,8 +406,10 @@ impl Core {
             self.allowance = allowance;
             http2.set_most(allowance.max(lateen_h2::FLOOR));
             http2.set_allowance(allowance.max(lateen_h2::FLOOR));
+            grants = http2.has_framed();
         }
         http2.set_send_total(send_limit(charge));
+        grants || !had_news && http2.worth_telling() > 0
     }
 
     /// Bytes that may wait for the wire on a connection of HTTP/1.

@@ -38,6 +38,11 @@ impl DriverWaker {
         self.stuck = stuck;
     }
 
+    /// True while the transport takes nothing.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
     /// The waker that new output needs.
     #[inline]
     fn take(&mut self) -> Option<Waker> {

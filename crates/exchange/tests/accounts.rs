@@ -389,3 +389,46 @@ fn an_answer_of_http1_that_is_read_slowly_is_never_cut_and_one_that_nobody_reads
         assert!(start.elapsed() <= Duration::from_secs(70));
     });
 }
+
+#[test]
+fn a_window_that_has_room_again_is_told_of_at_once() {
+    local(async {
+        let account = Account::new(1024 * KIB);
+        let fillers = Exchanges::default();
+        let mut uploads = Vec::new();
+        for _ in 0..8 {
+            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            keep(server, &fillers);
+            uploads.push(upload(&handle, 512 * KIB));
+        }
+        rest().await;
+        let (ours, theirs) = duplex(PIPE);
+        let config = Config {
+            // Nothing but what comes gives a connection its turns.
+            timeouts: None,
+            ..Config::new(Protocol::Http2)
+        };
+        let (handle, connection) = client::open(ours, config.clone());
+        spawn_local(connection);
+        let config = Config {
+            account: Some(account.clone()),
+            ..config
+        };
+        let exchanges = Exchanges::default();
+        keep(server::Connection::new(theirs, config), &exchanges);
+        for _ in 0..8 {
+            uploads.push(upload(&handle, 256 * KIB));
+        }
+        rest().await;
+        let unread = exchanges.take();
+        let held: usize = unread.iter().map(|exchange| exchange.held()).sum();
+        assert!(held >= 60 * KIB, "{held}");
+        fillers.take();
+        rest().await;
+        let late = upload(&handle, 4 * KIB);
+        assert_eq!(read(&exchanges, 1).await, 1);
+        let status = late.await.expect("no panic").expect("it was answered");
+        assert_eq!(status, Status::OK);
+        drop(unread);
+    });
+}
