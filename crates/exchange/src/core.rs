@@ -182,7 +182,9 @@ impl Shared {
             let (freed, over) = core.settle_all();
             // A stream that takes nothing will wake the task.
             let writes = core.limit_buffers() && !core.driver.is_stuck();
-            (freed, over, writes || core.is_starved && core.has_room())
+            // A connection that failed reads no more.
+            let reads = core.ended.is_none() && core.is_starved && core.has_room();
+            (freed, over, writes || reads)
         };
         drop(over);
         freed.into_iter().for_each(Freed::tell);
