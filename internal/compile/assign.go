@@ -323,6 +323,9 @@ func (a *Assignments) waiting(name string) (way string, ok bool) {
 	return readNote(text).way, true
 }
 
+// settled says whether an object was let go to the waypoint that it asked for.
+func (a *Assignments) settled(name string) bool { return a.shared != nil && Settled(a.Waiting[name]) }
+
 // mayGo says whether another control plane has heard that an object may go to the waypoint that it asks for.
 func (a *Assignments) mayGo(name, asked string) bool {
 	if a.shared == nil || a.shared.freed[name] {

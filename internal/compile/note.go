@@ -33,6 +33,28 @@ func readNote(text string) note {
 // Settled says of a line of the memory whether its object may go to the waypoint that it asks for.
 func Settled(line string) bool { return readNote(line).settled }
 
+// Way is the waypoint that a line of the memory has its object go through, empty if it goes direct. That is all the first version wrote.
+func Way(line string) string { return readNote(line).way }
+
+// LetGo is a line with the word that its object may go.
+func LetGo(line string) string {
+	n := readNote(line)
+	return note{way: n.asked, asked: n.asked, settled: true, more: n.more}.String()
+}
+
+// Newest is the line that counts of an object of which an earlier version has another one than this version left beside its own. The earlier version wrote it
+// later. In doubt it is the one that has no connection go direct.
+func Newest(own, earlier string) string {
+	have, other := readNote(own), readNote(earlier)
+	switch {
+	case other.settled:
+		return earlier
+	case have.settled, other.way == "" && have.way != "", other.way == have.way && other.about(have.asked):
+		return own // an earlier version hears of a label late, or has the way alone
+	}
+	return earlier
+}
+
 // settledNote lets an object go to the waypoint that it asks for.
 func settledNote(asked string) note { return note{way: asked, asked: asked, settled: true} }
 

@@ -9,9 +9,10 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
-// MaxWaiting bounds what is kept of the objects that are not behind their waypoints, in bytes. aroundWaiting is what JSON puts around each.
+// MaxWaiting bounds what is kept of the objects that are not behind their waypoints, in bytes. A store may keep up to the same again for earlier versions.
+// aroundWaiting is what JSON puts around each.
 const (
-	MaxWaiting    = 200 << 10
+	MaxWaiting    = 100 << 10
 	aroundWaiting = 6
 )
 

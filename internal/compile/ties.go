@@ -187,6 +187,8 @@ func (x *ties) tie(name string, key model.Key, intent translate.Intent, existed 
 		if x.assignments.mayGo(name, t.asked) {
 			t.way, t.was, t.ready, t.sure = t.asked, true, true, true
 		}
+	case waiting && x.assignments.settled(name):
+		t.way, t.was = t.asked, true // the line may be of an earlier label
 	case waiting:
 		t.way, t.was = way, way != ""
 	case !existed:

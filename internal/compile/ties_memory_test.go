@@ -262,6 +262,26 @@ func TestAMemoryThatCannotBeWrittenIsTriedAgainWithPauses(t *testing.T) {
 	p.want("written", "wp")
 }
 
+// A control plane that starts knows of an object with such a line that it went to a waypoint once. It may have gone to that of a later label since.
+func TestALineOfAnEarlierLabelHasNoConnectionsGoThere(t *testing.T) {
+	for name, c := range map[string]struct{ line, want string }{
+		"it went to the waypoint of an earlier label": {"shop/wp shop/wp bound", "next"},
+		"it went to the waypoint":                     {"shop/next shop/next bound", "next"},
+		"it waits and goes direct":                    {" shop/next", "direct"},
+		"it waits and goes through another one":       {"shop/wp shop/next", "wp"},
+		"it was let go by an earlier version":         {LetGo(" shop/next"), "next"},
+		"it was let go to another one":                {LetGo(" shop/wp"), "next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shared := &memoryStore{waiting: map[string]string{"Service shop/web": c.line}}
+			p := newBindingPlane(t, ShareAssignments(shared, 1<<20))
+			p.AdoptWaiting(shared.waitingNow())
+			p.put(serviceWith("web", "istio.io/use-waypoint: next") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+			p.want("after the start", c.want)
+		})
+	}
+}
+
 // A later version may add words to a line. What they are about stays so while the object asks for the same waypoint.
 func TestWordsOfALaterVersionStayInTheirLine(t *testing.T) {
 	shared := &memoryStore{}

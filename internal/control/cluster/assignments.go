@@ -26,11 +26,11 @@ const (
 	// AssignmentsConfigMap keeps the virtual addresses that all replicas must publish alike, under addressesKey.
 	AssignmentsConfigMap = "lateen-assignments"
 	addressesKey         = "addresses"
-	// waitingKey has the objects whose connections do not go through their waypoints yet; see compile.Assignments.Waiting. firstWaitingKey has those of the first
-	// version, which would misread the lines of this one, and takes a line that is gone for the word that the object may go.
+	// waitingKey has the objects whose connections do not go through their waypoints yet; see compile.Assignments.Waiting. firstWaitingKey has the ways of the
+	// same objects for the first version, which would misread the lines of this one. That takes a line off there once the object may go.
 	waitingKey, firstWaitingKey = "waiting.v2", "waiting"
-	// MaxAddresses bounds what is kept of addresses in bytes; the API server takes 1 MiB, of which compile.MaxWaiting is for the others. A service takes
-	// about 70.
+	// MaxAddresses bounds what is kept of addresses in bytes; the API server takes 1 MiB, of which twice compile.MaxWaiting is for the others. A service
+	// takes about 70.
 	MaxAddresses = 800 << 10
 	// tries is how often a write that somebody else was quicker than is tried again.
 	tries = 20
@@ -198,10 +198,21 @@ func (a *Assignments) update(ctx context.Context, edit func(have *corev1.ConfigM
 	return fmt.Errorf("ConfigMap %s/%s changes faster than it can be written", a.namespace, AssignmentsConfigMap)
 }
 
-// waitingOf reads the objects that are not behind their waypoints. A line of the first version counts if this one has none of the object.
+// waitingOf reads the objects that are not behind their waypoints. Earlier versions know firstWaitingKey alone: what is there another way than this version
+// left it was written later. A line that waits and is gone there was taken off since its object may go.
 func waitingOf(c *corev1.ConfigMap) map[string]string {
-	kept := linesOf(c, firstWaitingKey)
-	maps.Copy(kept, linesOf(c, waitingKey))
+	kept, first := linesOf(c, waitingKey), linesOf(c, firstWaitingKey)
+	for name, line := range kept {
+		if _, waits := first[name]; !waits && !compile.Settled(line) {
+			kept[name] = compile.LetGo(line)
+		}
+	}
+	for name, line := range first {
+		if own, is := kept[name]; is {
+			line = compile.Newest(own, line)
+		}
+		kept[name] = line
+	}
 	return kept
 }
 
@@ -213,21 +224,26 @@ func linesOf(c *corev1.ConfigMap, key string) map[string]string {
 	return lines
 }
 
-// keepWaiting writes the lines of objects. Those of the first version stay with it until their objects may go, or wait for nothing.
+// keepWaiting writes the lines of objects. Earlier versions have the ways of those that wait, and lose what may go. What they wrote stays theirs as long as
+// nothing more is known.
 func keepWaiting(c *corev1.ConfigMap, kept map[string]string) error {
 	first, own := linesOf(c, firstWaitingKey), linesOf(c, waitingKey)
 	now := map[string]string{}
 	for name, line := range kept {
 		before, is := first[name]
-		if _, newer := own[name]; is && before == line && !newer && !compile.Settled(line) {
-			continue // nothing new is known of it
+		if is && before == line {
+			continue
 		}
 		now[name] = line
+		switch {
+		case !compile.Settled(line):
+			first[name] = compile.Way(line)
+		case own[name] != line || compile.Way(before) != compile.Way(line):
+			delete(first, name)
+		default: // it went there, and waits for the waypoint of a later label
+		}
 	}
-	maps.DeleteFunc(first, func(name, _ string) bool {
-		line, waits := kept[name]
-		return !waits || compile.Settled(line)
-	})
+	maps.DeleteFunc(first, func(name, _ string) bool { _, waits := kept[name]; return !waits })
 	for key, lines := range map[string]map[string]string{waitingKey: now, firstWaitingKey: first} {
 		if key == firstWaitingKey && len(lines) == 0 {
 			delete(c.Data, key)

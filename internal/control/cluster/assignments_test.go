@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"lateen.dev/lateen/internal/compile"
 )
 
 // heard is a compiler that only listens.
@@ -315,82 +318,158 @@ func TestARemovalThatHangsGivesUpItsTurn(t *testing.T) {
 	}
 }
 
-// Replicas of several versions run during an upgrade. The first version has lines of another form, and takes a line that is gone for the word that
-// the object may go.
-func TestReplicasOfSeveralVersionsDoNotMisreadEachOthersMemory(t *testing.T) {
+// versions is a ConfigMap that control planes of several versions write. Earlier versions know the key "waiting" alone. The first one has lines of another form
+// there, and takes a line that is gone for the word that the object may go.
+type versions struct {
+	*testing.T
+	api *api
+	a   *Assignments
+}
+
+func newVersions(t *testing.T) *versions {
 	api := newAPI()
-	a := NewAssignments(api, home, time.Now, (&said{}).logger())
-	maps := api.CoreV1().ConfigMaps(home)
-	data := func() map[string]string {
-		t.Helper()
-		c, err := maps.Get(t.Context(), AssignmentsConfigMap, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Data
-	}
-	write := func(key, text string) {
-		t.Helper()
-		c, err := maps.Get(t.Context(), AssignmentsConfigMap, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Data[key] = text
-		if _, err := maps.Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// change has this version change what it reads, which is to be want.
-	change := func(want map[string]string, change func(kept map[string]string)) {
-		t.Helper()
-		if err := a.UpdateWaiting(t.Context(), func(kept map[string]string) bool {
-			if !reflect.DeepEqual(kept, want) {
-				t.Errorf("it reads %q, want %q", kept, want)
-			}
-			change(kept)
-			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	is := func(key, want string) {
-		t.Helper()
-		if got := data()[key]; got != want {
-			t.Errorf("%s is %s, want %s", key, got, want)
-		}
-	}
-	if err := a.Update(t.Context(), func(kept map[string][]netip.Addr) bool { kept["svc"] = at(1); return true }); err != nil {
+	v := &versions{t, api, NewAssignments(api, home, time.Now, (&said{}).logger())}
+	if err := v.a.Update(t.Context(), func(kept map[string][]netip.Addr) bool { kept["svc"] = at(1); return true }); err != nil {
 		t.Fatal(err)
 	}
-	// The first version writes, and this one reads it.
-	write("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp"}`)
-	change(map[string]string{"Service shop/a": "", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp"}, func(kept map[string]string) {
+	return v
+}
+
+func (v *versions) now() *corev1.ConfigMap {
+	v.Helper()
+	c, err := v.api.CoreV1().ConfigMaps(home).Get(v.Context(), AssignmentsConfigMap, metav1.GetOptions{})
+	if err != nil {
+		v.Fatal(err)
+	}
+	return c
+}
+
+// write has another version write a key.
+func (v *versions) write(key, text string) {
+	v.Helper()
+	c := v.now()
+	c.Data[key] = text
+	if _, err := v.api.CoreV1().ConfigMaps(home).Update(v.Context(), c, metav1.UpdateOptions{}); err != nil {
+		v.Fatal(err)
+	}
+}
+
+// change has this version change what it reads, which is to be want.
+func (v *versions) change(want map[string]string, change func(kept map[string]string)) {
+	v.Helper()
+	if err := v.a.UpdateWaiting(v.Context(), func(kept map[string]string) bool {
+		if !reflect.DeepEqual(kept, want) {
+			v.Errorf("it reads %q, want %q", kept, want)
+		}
+		change(kept)
+		return true
+	}); err != nil {
+		v.Fatal(err)
+	}
+}
+
+func (v *versions) is(key, want string) {
+	v.Helper()
+	if got := v.now().Data[key]; got != want {
+		v.Errorf("%s is %s, want %s", key, got, want)
+	}
+}
+
+// Replicas of several versions run during an upgrade.
+func TestReplicasOfSeveralVersionsDoNotMisreadEachOthersMemory(t *testing.T) {
+	v := newVersions(t)
+	// The first version writes, and this one reads it. What waits is told to the first version as well.
+	v.write("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp"}`)
+	v.change(map[string]string{"Service shop/a": "", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp"}, func(kept map[string]string) {
 		kept["Service shop/a"] = " shop/wp"
-		kept["Service shop/new"] = " shop/wp"
+		kept["Service shop/new"] = "shop/wp shop/next"
 	})
-	is("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp"}`)
-	is("waiting.v2", `{"Service shop/a":" shop/wp","Service shop/new":" shop/wp"}`)
-	// The first version hears that an object may go, or that another one waits. That says nothing of the lines of this version.
-	write("waiting", `{"Service shop/b":"shop/wp","Service shop/c":"shop/wp","Service shop/d":""}`)
-	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/new": " shop/wp", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp", "Service shop/d": ""}, func(kept map[string]string) {
+	v.is("waiting", `{"Service shop/a":"","Service shop/b":"shop/wp","Service shop/c":"shop/wp","Service shop/new":"shop/wp"}`)
+	v.is("waiting.v2", `{"Service shop/a":" shop/wp","Service shop/new":"shop/wp shop/next"}`)
+	// The first version hears that an object may go, and that another one waits.
+	v.write("waiting", `{"Service shop/b":"shop/wp","Service shop/c":"shop/wp","Service shop/d":"","Service shop/new":"shop/wp"}`)
+	v.change(map[string]string{"Service shop/a": "shop/wp shop/wp bound", "Service shop/new": "shop/wp shop/next", "Service shop/b": "shop/wp", "Service shop/c": "shop/wp", "Service shop/d": ""}, func(kept map[string]string) {
 		kept["Service shop/b"] = "shop/next shop/next bound"
 		delete(kept, "Service shop/c")
 	})
 	// The first version is told so in its own way, and keeps what it has of others.
-	is("waiting", `{"Service shop/d":""}`)
-	is("waiting.v2", `{"Service shop/a":" shop/wp","Service shop/b":"shop/next shop/next bound","Service shop/new":" shop/wp"}`)
-	// Nothing of the first version is left to be read when the last of its objects may go.
-	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "", "Service shop/new": " shop/wp"}, func(kept map[string]string) {
+	v.is("waiting", `{"Service shop/d":"","Service shop/new":"shop/wp"}`)
+	v.is("waiting.v2", `{"Service shop/a":"shop/wp shop/wp bound","Service shop/b":"shop/next shop/next bound","Service shop/new":"shop/wp shop/next"}`)
+	// Nothing is left for the first version when the last of the objects may go.
+	v.change(map[string]string{"Service shop/a": "shop/wp shop/wp bound", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "", "Service shop/new": "shop/wp shop/next"}, func(kept map[string]string) {
 		kept["Service shop/d"] = "shop/wp shop/wp bound"
+		delete(kept, "Service shop/new")
 	})
-	if _, there := data()["waiting"]; there {
-		t.Errorf("it is still there: %v", data())
+	if _, there := v.now().Data["waiting"]; there {
+		t.Errorf("it is still there: %v", v.now().Data)
 	}
 	// What a later version keeps beside stays.
-	write("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
-	change(map[string]string{"Service shop/a": " shop/wp", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "shop/wp shop/wp bound", "Service shop/new": " shop/wp"}, func(kept map[string]string) {
+	v.write("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
+	v.change(map[string]string{"Service shop/a": "shop/wp shop/wp bound", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "shop/wp shop/wp bound"}, func(kept map[string]string) {
 		delete(kept, "Service shop/d")
 	})
-	is("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
-	is("addresses", `{"svc":["240.240.1.1"]}`)
+	v.is("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
+	v.is("addresses", `{"svc":["240.240.1.1"]}`)
+}
+
+// A mesh may go back to an earlier version and forward again. The lines of this version outlive that, since the earlier one does not know their key.
+func TestWhatAnEarlierVersionDidCountsBeforeTheLinesThatStayed(t *testing.T) {
+	const object = "Service shop/web"
+	for name, c := range map[string]struct {
+		own, earlier, want string
+		gone               bool
+	}{
+		"nothing":                                        {own: " shop/wp late=1", earlier: "", want: " shop/wp late=1"},
+		"nothing of another label":                       {own: "shop/wp shop/next", earlier: "shop/wp", want: "shop/wp shop/next"},
+		"it bound the object":                            {own: " shop/wp late=1", gone: true, want: "shop/wp shop/wp bound late=1"},
+		"it bound the object and says so":                {own: " shop/wp", earlier: "shop/wp shop/wp bound", want: "shop/wp shop/wp bound"},
+		"it bound the object, whose label changed":       {own: " shop/wp", earlier: "shop/wp", want: "shop/wp"},
+		"the same, with the label":                       {own: " shop/next", earlier: "shop/wp shop/next", want: "shop/wp shop/next"},
+		"it bound the object to another one":             {own: "shop/wp shop/wp bound", earlier: "shop/next shop/next bound", want: "shop/next shop/next bound"},
+		"it wrote the same of another label":             {own: " shop/wp", earlier: " shop/next", want: " shop/next"},
+		"it heard late of the label":                     {own: "shop/wp shop/wp bound", earlier: "", want: "shop/wp shop/wp bound"},
+		"it heard late of a label, after it went direct": {own: "shop/wp shop/next", earlier: "", want: "shop/wp shop/next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVersions(t)
+			v.change(map[string]string{}, func(kept map[string]string) { kept[object] = c.own })
+			waiting := map[string]string{}
+			if !c.gone {
+				waiting[object] = c.earlier
+			}
+			text, err := json.Marshal(waiting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.write("waiting", string(text))
+			// Whoever starts reads that, and so do those that run, whatever is written of others.
+			v.change(map[string]string{object: c.want}, func(kept map[string]string) { kept["Service shop/other"] = " shop/wp" })
+			v.change(map[string]string{object: c.want, "Service shop/other": " shop/wp"}, func(map[string]string) {})
+		})
+	}
+}
+
+// What let an object go stays for ten minutes. It takes off no line of a later label.
+func TestAnObjectThatMayGoDoesNotTakeOffTheLineOfALaterLabel(t *testing.T) {
+	v := newVersions(t)
+	v.change(map[string]string{}, func(kept map[string]string) {
+		kept["Service shop/web"], kept["Service shop/late"] = "shop/wp shop/wp bound", "shop/wp shop/wp bound"
+	})
+	// One of the first version has heard of a later label of the one, and only now of the label of the other.
+	v.write("waiting", `{"Service shop/late":"","Service shop/web":"shop/wp"}`)
+	v.change(map[string]string{"Service shop/web": "shop/wp shop/wp bound", "Service shop/late": "shop/wp shop/wp bound"}, func(kept map[string]string) {
+		kept["Service shop/other"] = " shop/wp"
+	})
+	v.is("waiting", `{"Service shop/other":"","Service shop/web":"shop/wp"}`)
+	v.change(map[string]string{"Service shop/web": "shop/wp shop/wp bound", "Service shop/late": "shop/wp shop/wp bound", "Service shop/other": " shop/wp"}, func(kept map[string]string) {
+		kept["Service shop/web"] = "shop/next shop/next bound"
+	})
+	v.is("waiting", `{"Service shop/other":""}`)
+}
+
+func TestAllThatIsKeptFitsIntoOneObject(t *testing.T) {
+	const bytes, metadata = 1 << 20, 16 << 10 // what the API server takes of one
+	if all := MaxAddresses + 2*compile.MaxWaiting; all > bytes-metadata {
+		t.Errorf("it may be %d bytes", all)
+	}
 }
