@@ -44,6 +44,28 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// No deployer leads where there is none. Where there is one its silence says that it is away.
+func TestNoRuleIsOfADeployerThatIsOff(t *testing.T) {
+	const alert, expr = "LateenDeployerWithoutLeader", "absent(lateen_deployer_leader == 1)"
+	rules := func(text string) (all int, of string) {
+		groups, _, _ := unstructured.NestedSlice(find(t, rendered(t, "lateen", values(t, text)).Objects, "PrometheusRule", "lateen").Object, "spec", "groups")
+		for _, g := range groups {
+			for _, r := range g.(map[string]any)["rules"].([]any) {
+				all++
+				if r := r.(map[string]any); r["alert"] == alert {
+					of, _ = r["expr"].(string)
+				}
+			}
+		}
+		return all, of
+	}
+	all, with := rules("{monitoring: {rules: true}}")
+	rest, without := rules("{monitoring: {rules: true}, deployer: {enabled: false}}")
+	if with != expr || without != "" || rest != all-1 {
+		t.Errorf("with a deployer %q among %d rules, without one %q among %d", with, all, without, rest)
+	}
+}
+
 func TestDashboards(t *testing.T) {
 	objects := rendered(t, "lateen", values(t, "{monitoring: {dashboards: true}}")).Objects
 	for name, want := range repository(t, "*.json") {
