@@ -3,6 +3,7 @@ package meaning
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ const (
 )
 
 func (c *comparison) gateways() {
+	used := binding{c}.used()
 	for _, g := range c.Gateways {
 		d := Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "spec.gatewayClassName"}
 		name := string(g.Spec.GatewayClassName)
@@ -27,7 +29,9 @@ func (c *comparison) gateways() {
 		switch {
 		case waypoint.Controller(name, class) == wellknown.MeshController:
 			c.out.add("gateway-waypoint", d)
-			binding{c}.unready(g)
+			if used(g) {
+				binding{c}.unready(g)
+			}
 		case name == eastWestClass:
 			c.out.add("gateway-network", d)
 		case name == ingressClass || class != nil && class.Spec.ControllerName == wellknown.IstioGatewayController:
@@ -96,7 +100,7 @@ func (b binding) ownService(g *gatewayv1.Gateway) *corev1.Service {
 // unusable is about labels that name a waypoint which takes none of the object's connections. Istio has these go direct. This mesh refuses them, since
 // they must not go past a waypoint's policies.
 func (b binding) unusable() {
-	if b.of.Settings.BindAtOnce {
+	if b.of.Settings.BindAtOnce || b.of.isUnread("gateways", "gatewayclasses", "namespaces") {
 		return
 	}
 	type place struct {
@@ -104,9 +108,7 @@ func (b binding) unusable() {
 		then   string
 	}
 	found := map[place][]string{}
-	context := b.waypoints()
-	look := func(kind string, o metav1.Object, intent func(translate.Context) translate.Intent) {
-		in := intent(context(o.GetNamespace()))
+	b.intents(func(kind string, o metav1.Object, in translate.Intent) {
 		if in.Asked == "" || in.Why == "" || in.Foreign || in.Unfit {
 			return
 		}
@@ -118,6 +120,44 @@ func (b binding) unusable() {
 			at.object.Name = "" // those of a Deployment are alike
 		}
 		found[at] = append(found[at], kind+" "+o.GetNamespace()+"/"+o.GetName())
+	})
+	for at, objects := range found {
+		d := Difference{Object: at.object, Field: "metadata.labels." + wellknown.UseWaypoint, Then: at.then}
+		if at.object.Kind == "Namespace" || at.object.Kind == "Pod" {
+			d.name(objects)
+		}
+		b.of.out.add("use-waypoint-unusable", d)
+	}
+}
+
+// used says of Gateways whether an object asks for them as its waypoint. Where not all objects could be read each of them may be.
+func (b binding) used() func(g *gatewayv1.Gateway) bool {
+	if b.of.isUnread("gatewayclasses", "namespaces", "pods", "services", "serviceentries", "workloadentries") {
+		return func(*gatewayv1.Gateway) bool { return true }
+	}
+	asked := map[string]bool{}
+	b.intents(func(_ string, _ metav1.Object, in translate.Intent) {
+		if in.Why == "" && !in.Unfit {
+			asked[in.Asked] = true
+		}
+	})
+	return func(g *gatewayv1.Gateway) bool { return asked[g.Namespace+"/"+g.Name] }
+}
+
+// isUnread says whether the caller may not list one of some resources.
+func (c *comparison) isUnread(resources ...string) bool {
+	return slices.ContainsFunc(c.Unread, func(unread string) bool {
+		what, _, _ := strings.Cut(unread, ":")
+		resource, _, _ := strings.Cut(what, ".")
+		return slices.Contains(resources, resource)
+	})
+}
+
+// intents tells what each object asks for.
+func (b binding) intents(each func(kind string, o metav1.Object, in translate.Intent)) {
+	context := b.waypoints()
+	look := func(kind string, o metav1.Object, intent func(translate.Context) translate.Intent) {
+		each(kind, o, intent(context(o.GetNamespace())))
 	}
 	for _, s := range b.of.Services {
 		look("Service", s, func(ctx translate.Context) translate.Intent { return translate.ServiceIntent(s, ctx) })
@@ -130,13 +170,6 @@ func (b binding) unusable() {
 	}
 	for _, p := range b.of.Pods {
 		look("Pod", p, func(ctx translate.Context) translate.Intent { return translate.WorkloadIntent(p, ctx) })
-	}
-	for at, objects := range found {
-		d := Difference{Object: at.object, Field: "metadata.labels." + wellknown.UseWaypoint, Then: at.then}
-		if at.object.Kind == "Namespace" || at.object.Kind == "Pod" {
-			d.name(objects)
-		}
-		b.of.out.add("use-waypoint-unusable", d)
 	}
 }
 

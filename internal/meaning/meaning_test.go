@@ -123,6 +123,11 @@ func webBehind(waypoint string) string {
 	return "kind: Service\nmetadata: {name: web, namespace: shop, labels: {istio.io/use-waypoint: " + waypoint + "}}\nspec: {ports: [{port: 80}]}"
 }
 
+// unread is a caller who may not list a resource.
+func unread(resource string) func(*Cluster) {
+	return func(c *Cluster) { c.Unread = []string{resource + ": forbidden, so no difference about them is known"} }
+}
+
 func atOnce(c *Cluster) { c.Settings.BindAtOnce = true }
 
 func policy(spec string) string {
@@ -286,11 +291,18 @@ var cases = []struct {
 	{name: "UDP beside TCP", objects: "kind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]}"},
 
 	{name: "a waypoint", objects: "kind: Gateway\nmetadata: {name: w, namespace: shop}\nspec: {gatewayClassName: istio-waypoint}\nstatus: {addresses: [{value: 10.0.0.1}]}", want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
-	{name: "a waypoint without an address", objects: addressless, want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
-	{name: "a waypoint without an address that has a Service", objects: addressless + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
+	{name: "a waypoint without an address that nothing asks for", objects: addressless + "\n---\n" + webBehind("other") + "\n---\nkind: Pod\nmetadata: {name: web-1, namespace: shop, labels: {istio.io/use-waypoint: w}}",
+		want: []string{"gateway-waypoint Gateway shop/w: routeChanges", "use-waypoint-unusable Service shop/web: accessCloses"}},
+	{name: "a waypoint without an address that somebody may ask for", change: unread("pods"), objects: addressless, want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint that could not be read", change: unread("gateways.gateway.networking.k8s.io"), objects: webBehind("w")},
+	{name: "a waypoint whose class could not be read", change: unread("gatewayclasses.gateway.networking.k8s.io"), objects: webBehind("w")},
+	{name: "a waypoint that may admit the namespace, which could not be read", change: unread("namespaces"), objects: webBehind("w")},
+	{name: "a waypoint that is not there, beside what could not be read", change: unread("authorizationpolicies.security.istio.io"), objects: webBehind("w"), want: []string{"use-waypoint-unusable Service shop/web: accessCloses"}},
+	{name: "a waypoint without an address", objects: addressless + "\n---\n" + webBehind("w"), want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that has a Service", objects: addressless + "\n---\n" + webBehind("w") + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
 		want: []string{"gateway-unready Gateway shop/w: accessCloses", "gateway-waypoint Gateway shop/w: routeChanges"}},
-	{name: "a waypoint without an address that binds at once", change: atOnce, objects: addressless, want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
-	{name: "a waypoint without an address that has a Service and binds at once", change: atOnce, objects: addressless + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
+	{name: "a waypoint without an address that binds at once", change: atOnce, objects: addressless + "\n---\n" + webBehind("w"), want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
+	{name: "a waypoint without an address that has a Service and binds at once", change: atOnce, objects: addressless + "\n---\n" + webBehind("w") + "\n---\nkind: Service\nmetadata: {name: w, namespace: shop}",
 		want: []string{"gateway-unready Gateway shop/w: routeChanges", "gateway-waypoint Gateway shop/w: routeChanges"}},
 	{name: "a waypoint without an address that takes nothing", objects: strings.Replace(addressless, "namespace: shop", "namespace: shop, labels: {istio.io/waypoint-for: none}", 1), want: []string{"gateway-waypoint Gateway shop/w: routeChanges"}},
 	// Behind a waypoint with an address and no ready pod, connections fail in both.
@@ -342,7 +354,7 @@ func TestDifferences(t *testing.T) {
 			if got := lines(r); !slices.Equal(got, x.want) {
 				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(x.want, "\n  "))
 			}
-			if len(r.Unread) > 0 {
+			if !slices.Equal(r.Unread, c.Unread) {
 				t.Errorf("not judged: %v", r.Unread)
 			}
 			for _, d := range r.Differences {

@@ -110,7 +110,7 @@ var Rules = []Rule{
 
 	{ID: "gateway-waypoint", On: "Gateway of Istio's class for waypoints", Severities: sev(RouteChanges),
 		Today: "istiod makes and configures its pods", Then: "once istiod is gone the deployer adopts what istiod made for it and replaces its pods by this mesh's, unless the values `deployer.enabled` or `deployer.namespaces` leave it out", Keep: []string{"# to do without it: metadata.labels istio.io/use-waypoint: none on what uses it"}},
-	{ID: "gateway-unready", On: "Gateway of Istio's class for waypoints without `status.addresses`", Severities: sev(AccessCloses, RouteChanges),
+	{ID: "gateway-unready", On: "Gateway of Istio's class for waypoints without `status.addresses` that something asks for", Severities: sev(AccessCloses, RouteChanges),
 		Today:  "the waypoint counts as not ready, and connections go without it",
 		Then:   "connections to what asks for it go through it, and are refused until its proxies have acknowledged; with `waypoint.bind: at-once` they go through it once it has a Service",
 		Advice: "the Gateway's label `istio.io/waypoint-for: none`"},
