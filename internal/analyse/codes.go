@@ -32,7 +32,7 @@ var Codes = []Explanation{
 	{DeniesNothing, Warning, Ineffective, "no rule of a DENY policy can match", "correct or delete the policy"},
 	{DeniesAll, Info, "", "a rule of a DENY policy matches every connection", "nothing, if that is meant"},
 	{PolicyDryRun, Info, DryRun, "the annotation `istio.io/dry-run` has the policy report and not enforce", "remove the annotation to enforce the policy"},
-	{UntypedPort, Info, "", "a RequestAuthentication holds for a service that has a port without a protocol; its waypoint refuses text there that is no valid request", "set `appProtocol` of the port: `http`, or `tcp` if it carries no requests"},
+	{UntypedPort, Info, "", "a RequestAuthentication holds for a service that has a port without a protocol that the mesh knows; its waypoint refuses text there that is no valid request", "name it: `appProtocol: http` of a Service, `protocol: HTTP` of a ServiceEntry, or TCP if the port carries no requests"},
 	{UnknownMode, Warning, "", "the label `istio.io/dataplane-mode` of a namespace, or of its pods, is neither `ambient` nor `none`", "use one of the two"},
 	{InjectionLabel, Warning, "", "the namespace asks for sidecars by `istio-injection=enabled` and is not in the mesh", "set `istio.io/dataplane-mode=ambient`"},
 }

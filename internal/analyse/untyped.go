@@ -31,6 +31,14 @@ func (u untyped) text() string {
 	return noun + more(u.ports[:min(len(u.ports), namedPods)], len(u.ports)) + " of " + u.key.String()
 }
 
+// fix says where the author names the protocol.
+func (u untyped) fix() string {
+	if u.key.Kind == "ServiceEntry" {
+		return "set spec.ports[].protocol of the ServiceEntry to HTTP, or to TCP if it carries no requests"
+	}
+	return "set appProtocol of the Service's port to http, or to tcp if it carries no requests"
+}
+
 // untypedServices are the services behind this mesh's waypoints that have ports without a protocol, in the order of their keys.
 func untypedServices(in *Input, namespaces map[string]*corev1.Namespace) (out []untyped) {
 	classes := map[string]int{}
@@ -78,10 +86,11 @@ func (a *analysis) requestAuthentication(ra *securityv1.RequestAuthentication, a
 	}
 	key := model.Key{Group: model.SecurityGroup, Kind: "RequestAuthentication", Namespace: ra.Namespace, Name: ra.Name}
 	for i, ref := range translate.AuthenticationTargets(ra) {
-		var names []string
+		var names, fixes []string
 		for _, u := range all {
-			if u.targeted(ra.Namespace, ref) {
+			if u.targeted(a.Mesh, ra.Namespace, ref) {
 				names = append(names, u.text())
+				fixes = append(fixes, u.fix())
 			}
 		}
 		if len(names) == 0 {
@@ -92,18 +101,22 @@ func (a *analysis) requestAuthentication(ra *securityv1.RequestAuthentication, a
 			has = "have"
 		}
 		a.add(key, Finding{Code: UntypedPort, Severity: Info, Field: fmt.Sprintf("spec.targetRefs[%d]", i),
-			Message: more(names[:min(len(names), namedPods)], len(names)) + " " + has + " no protocol: text that is no valid request is refused there, since a server might read a request with a token in it",
-			Fix:     "name the protocol of the port: appProtocol: http, or tcp if it carries no requests"})
+			Message: more(names[:min(len(names), namedPods)], len(names)) + " " + has + " no protocol that the mesh knows: text that is no valid request is refused there, since a server might read a request with a token in it",
+			Fix:     strings.Join(slices.Compact(slices.Sorted(slices.Values(fixes))), "; ")})
 	}
 }
 
 // targeted says whether a targetRef of a policy of a namespace has the policy hold for a service.
-func (u untyped) targeted(namespace string, ref *typev1beta1.PolicyTargetReference) bool {
-	switch ref.GetKind() {
-	case "Gateway":
-		return u.waypoint == namespace+"/"+ref.GetName()
-	case "GatewayClass":
-		return u.class == ref.GetName()
+func (u untyped) targeted(mesh translate.Mesh, namespace string, ref *typev1beta1.PolicyTargetReference) bool {
+	if ref.GetNamespace() != "" && ref.GetNamespace() != namespace {
+		return false
 	}
-	return u.key.Kind == ref.GetKind() && u.key.Namespace == namespace && u.key.Name == ref.GetName()
+	switch group := translate.TargetGroup(ref); {
+	case group == model.GatewayGroup && ref.GetKind() == "Gateway":
+		return u.waypoint == namespace+"/"+ref.GetName()
+	case group == model.GatewayGroup && ref.GetKind() == "GatewayClass":
+		return namespace == mesh.RootNamespace && u.class == ref.GetName()
+	default:
+		return u.key == model.Key{Group: group, Kind: ref.GetKind(), Namespace: namespace, Name: ref.GetName()}
+	}
 }

@@ -65,13 +65,14 @@ func attach(mesh Mesh, namespace string, refs []*typev1beta1.PolicyTargetReferen
 		c := a.attachOne(mesh, namespace, fmt.Sprintf("spec.targetRefs[%d]", i), ref, in)
 		c.Type = waypointAccepted
 		a.parents = append(a.parents, model.ParentConditions{Controller: wellknown.LateenWaypointController, Conditions: []model.Condition{c},
-			Parent: model.ParentRef{Group: groupOf(ref), Kind: ref.GetKind(), Namespace: parentNamespace(namespace, ref), Name: ref.GetName()}})
+			Parent: model.ParentRef{Group: TargetGroup(ref), Kind: ref.GetKind(), Namespace: parentNamespace(namespace, ref), Name: ref.GetName()}})
 	}
 	return a
 }
 
 // groupOf reads the group of a reference: core is another name for the empty one, as in Istio.
-func groupOf(ref *typev1beta1.PolicyTargetReference) string {
+// TargetGroup is the group of a targetRef. The group of Services has two names.
+func TargetGroup(ref *typev1beta1.PolicyTargetReference) string {
 	if ref.GetGroup() == "core" {
 		return ""
 	}
@@ -101,7 +102,7 @@ func (a *attached) attachOne(mesh Mesh, namespace, field string, ref *typev1beta
 	case ref.GetNamespace() != "" && ref.GetNamespace() != namespace:
 		return unattached(reasonInvalid, "%s.namespace is %.100q, and a policy holds for what is in its own namespace %s alone; write the policy there, and leave the field out", field, ref.GetNamespace(), namespace)
 	}
-	switch kind := groupOf(ref) + "/" + ref.GetKind(); kind {
+	switch kind := TargetGroup(ref) + "/" + ref.GetKind(); kind {
 	case model.GatewayGroup + "/" + kindGateway:
 		return a.gateway(namespace, name, in)
 	case model.GatewayGroup + "/" + kindGatewayClass:
