@@ -96,7 +96,7 @@ var advice = []advised{
 			{"lateen_control_leader", "on Kubernetes; the sum over replicas is 1, for seconds 0 when the leader has died. 0 for longer: no conditions, root certificates or rotations are written"},
 			{"lateen_control_objects", "what is in `--config-dir` and usable"},
 			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `lateen status` says which and why"},
-			{"lateen_control_mesh_config_unserved_fields", "above 0: somebody's MeshConfig asks for what no proxy does; the condition of the ConfigMap (`lateen get configmap istio`) names the fields, on Kubernetes an Event and `lateen status` as well"},
+			{"lateen_control_mesh_config_unserved_fields", "above 0: somebody's MeshConfig asks for what no proxy does; the condition of the ConfigMap (`lateen get configmap istio -n istio-system`) names the fields, on Kubernetes an Event and `lateen status` as well"},
 			{"lateen_control_generation", "its rate is the rate of changes"},
 			{"lateen_control_resources", "`type` is `wds` (workloads and services), `wads` (policies of connections), or one that begins with `l7_` (what waypoints have)"},
 			{"lateen_control_compile_seconds", "time of the control plane's own work for a change"},
