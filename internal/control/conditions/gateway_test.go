@@ -173,7 +173,7 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 	const istios = "Accepted=True/Accepted@1"
 	for name, c := range map[string]struct {
 		serve    bool
-		class    gatewayv1.GatewayController // empty: there is no object; "taken over": Istio's, whose place this mesh has taken
+		class    gatewayv1.GatewayController // empty: there is no object
 		deployed string                      // the reason of the deployer's condition
 		managers []metav1.ManagedFieldsEntry
 		ours     bool
@@ -184,10 +184,6 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 		"left by an Istio that is gone":             {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed(istioManager, "Accepted"), managed(fieldManager, "Programmed")}, true},
 		"the deployer's condition alone is written": {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed("lateen-deployer", wellknown.Deployed)}, true},
 		"left to Istio's controller":                {true, "", wellknown.ReasonTaken, nil, false},
-		"left alone after a take-over":              {true, "taken over", wellknown.ReasonTaken, nil, false},
-		"another controller's after a take-over":    {true, "taken over", "Deployed", []metav1.ManagedFieldsEntry{managed("other-controller", "Programmed")}, false},
-		"deployed here after a take-over":           {true, "taken over", "Deployed", nil, true},
-		"after a take-over without a deployer":      {true, "taken over", "", nil, true},
 		"not deployed":                              {true, "", "", nil, false},
 		"the class is not served":                   {false, "", "Deployed", nil, false},
 		"of another controller's GatewayClass":      {true, "example.com/other", "Deployed", nil, false},
@@ -196,10 +192,6 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", c.serve
-			if c.class == "taken over" {
-				c.class = wellknown.MeshController
-				r.writer.Controllers = append(r.writer.Controllers, wellknown.MeshController)
-			}
 			if c.class != "" {
 				r.put(model.GatewayClassKey("istio-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: c.class}}, nil, inForce)
 			}

@@ -22,13 +22,6 @@ func deployedHere(gw *gatewayv1.Gateway) bool {
 	})
 }
 
-// leftToIstio says whether the deployer leaves a Gateway alone. A deployer that is off says nothing of any.
-func leftToIstio(gw *gatewayv1.Gateway) bool {
-	return slices.ContainsFunc(gw.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == wellknown.Deployed && c.Reason == wellknown.ReasonTaken
-	})
-}
-
 // toldByOthers says whether another controller wrote a condition of a Gateway that this mesh would write.
 func toldByOthers(u *unstructured.Unstructured) bool {
 	for _, condition := range []string{accepted, programmed} {

@@ -197,11 +197,8 @@ func (w *Writer) ours(o *model.Object, present written) bool {
 	case *gatewayv1.Gateway:
 		class, _ := w.Store.GatewayClass(string(value.Spec.GatewayClassName))
 		controller := waypoint.Controller(string(value.Spec.GatewayClassName), class)
-		known := slices.Contains(w.Controllers, controller)
-		if controller != wellknown.MeshController {
-			return known
-		}
-		return (known && !leftToIstio(value) || w.Mesh.ServeIstioWaypoints && deployedHere(value)) && (present.gateway == nil || !present.gateway.others)
+		return slices.Contains(w.Controllers, controller) ||
+			w.Mesh.ServeIstioWaypoints && controller == wellknown.MeshController && deployedHere(value) && (present.gateway == nil || !present.gateway.others)
 	}
 	return true
 }
