@@ -446,6 +446,23 @@ impl Core {
         has_room
     }
 
+    /// True if a byte of HTTP/1 may be read though the account has no room: the request is complete, and what the client has to say is
+    /// that it leaves.
+    pub(crate) fn listens(&self) -> bool {
+        let Codec::Server1(http1) = &self.codec else {
+            return false;
+        };
+        let is_heard = self.streams.get(self.open).is_some_and(|entry| entry.heard);
+        is_heard && self.input.is_empty() && !http1.wants_input()
+    }
+
+    /// True if a client of HTTP/1 may leave without being noticed, while bytes of its wait for others to free room.
+    pub(crate) fn is_deaf(&self) -> bool {
+        let open = self.streams.get(self.open);
+        let content = self.held - open.map_or(0, |entry| entry.head);
+        self.is_starved && !self.listens() && content + self.input.len() > 0
+    }
+
     fn let_go(&mut self, key: Key) -> Remains {
         let Some(entry) = self.streams.get_mut(key) else {
             return ([None, None], None);

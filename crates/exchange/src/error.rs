@@ -32,9 +32,9 @@ pub enum ConnectionError {
     /// The peer kept an idle connection open that we had ended; see [`Timeouts::idle`](crate::Timeouts::idle).
     #[error("peer did not close an idle connection in time")]
     IdleTimeout,
-    /// An answer of HTTP/1 waited too long for room; see [`Account`](crate::Account).
+    /// An answer or the content of a request waited too long for room in HTTP/1; see [`Account`](crate::Account).
     #[error(
-        "answer had no room, since connections of its client hold as much as they may; the client should read its answers"
+        "message had no room for a minute, since connections of its client hold as much as they may; answers and content should be read"
     )]
     OverLimit,
     /// A PING was not answered in time; see [`Timeouts::ping_timeout`](crate::Timeouts::ping_timeout).

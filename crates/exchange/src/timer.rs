@@ -15,7 +15,8 @@ use crate::error::ConnectionError;
 use crate::transport::Transport;
 
 /// The time for which an answer of HTTP/1 waits for room in its account while nothing moves: no byte comes, leaves or is taken. It ends
-/// even if all that the account holds waits for this answer.
+/// even if all that the account holds waits for this answer. So does a request whose content waits, since nobody would notice that its
+/// client has left.
 const STARVED: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Timer {
     head: Duration,
     /// The time without an exchange.
     idle: Duration,
-    /// The time for which an answer has had no room.
+    /// The time for which an answer, or the rest of a request, has had no room.
     starved: Duration,
 }
 
@@ -166,7 +167,11 @@ impl Timer {
             core.refuse_slow_head();
             return Err(ConnectionError::HeadTimeout);
         }
-        let is_starved = core.is_starved && core.charge.is_none() && is_still;
+        let waits = match core.charge {
+            Some(_) => core.is_deaf(),
+            None => core.is_starved,
+        };
+        let is_starved = waits && is_still;
         if grow(&mut self.starved, is_starved) >= STARVED {
             return Err(ConnectionError::OverLimit);
         }

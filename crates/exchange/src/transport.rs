@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::inbox::BUFFER;
 
@@ -130,6 +130,19 @@ impl<IO: AsyncRead + Unpin> Transport<IO> {
             self.over |= bytes.is_empty();
         }
         read
+    }
+}
+
+impl<IO: AsyncRead + Unpin> Transport<IO> {
+    /// The next byte, which keeps no buffer alive; none at the end.
+    pub(crate) fn poll_byte(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let mut byte = [0];
+        let mut byte = ReadBuf::new(&mut byte);
+        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, &mut byte))?;
+        let byte = Bytes::copy_from_slice(byte.filled());
+        self.received += byte.len() as u64;
+        self.over |= byte.is_empty();
+        Poll::Ready(Ok(byte))
     }
 }
 

@@ -33,10 +33,16 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
         hand_out1(shared, &mut hear)?;
     }
     for _ in 0..READS {
-        if transport.is_over() || !wants_read(&mut shared.borrow(), cx) {
+        if transport.is_over() {
             return Ok(());
         }
-        let buffer = match transport.poll_read(cx) {
+        let wanted = wants_read(&mut shared.borrow(), cx);
+        let read = match wanted {
+            Wanted::Nothing => return Ok(()),
+            Wanted::Byte => transport.poll_byte(cx),
+            Wanted::Buffer => transport.poll_read(cx),
+        };
+        let buffer = match read {
             Poll::Pending => return Ok(()),
             Poll::Ready(buffer) => buffer?,
         };
@@ -80,17 +86,32 @@ pub(crate) fn discard<IO: AsyncRead + Unpin>(
     Poll::Pending
 }
 
-fn wants_read(core: &mut Core, cx: &Context<'_>) -> bool {
+/// What a turn may read at once.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Nothing,
+    Byte,
+    Buffer,
+}
+
+fn wants_read(core: &mut Core, cx: &Context<'_>) -> Wanted {
     if !core.is_http2() && !core.poll_room(cx) {
         core.is_paused = true;
-        return false;
+        return match core.listens() {
+            true => Wanted::Byte,
+            false => Wanted::Nothing,
+        };
     }
-    match &core.codec {
+    let wants = match &core.codec {
         Codec::Http2(http2) => {
             core.is_paused = http2.unread() > UNREAD;
             !core.is_paused
         }
         _ => core.wants_read(),
+    };
+    match wants {
+        true => Wanted::Buffer,
+        false => Wanted::Nothing,
     }
 }
 

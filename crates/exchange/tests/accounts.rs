@@ -436,3 +436,81 @@ fn a_window_that_has_room_again_is_told_of_at_once() {
         assert_eq!(held.collect::<Vec<_>>(), [32 * KIB]);
     });
 }
+
+#[test]
+fn content_of_http1_that_waits_for_room_ends_in_a_minute_and_its_connection_rests_then() {
+    local(async {
+        let account = Account::new(128 * KIB);
+        let turns = Rc::new(Cell::new(0));
+        let (mut uploads, mut ended) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let (handle, mut server) = connect(Protocol::Http1, Some(&account));
+            let turns = Rc::clone(&turns);
+            ended.push(spawn_local(async move {
+                let mut exchanges: Vec<server::Exchange> = Vec::new();
+                loop {
+                    let next = std::future::poll_fn(|cx| {
+                        turns.set(turns.get() + 1);
+                        assert!(turns.get() < 10_000, "it never rests");
+                        if let Some(exchange) = exchanges.last()
+                            && exchange.poll_gone(cx).is_ready()
+                        {
+                            exchanges.clear();
+                        }
+                        server.poll_next(cx)
+                    });
+                    match next.await {
+                        Ok(Some((_, exchange))) => exchanges.push(exchange),
+                        Ok(None) => panic!("it is no orderly end"),
+                        Err(error) => return error,
+                    }
+                }
+            }));
+            uploads.push(upload(&handle, 512 * KIB));
+        }
+        sleep(Duration::from_secs(55)).await;
+        assert!(ended.iter().all(|ended| !ended.is_finished()));
+        sleep(Duration::from_secs(10)).await;
+        for ended in ended {
+            let error = ended.await.expect("no panic");
+            assert!(matches!(error, ConnectionError::OverLimit), "{error}");
+        }
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn a_client_of_http1_that_leaves_is_noticed_though_its_account_has_no_room() {
+    local(async {
+        let account = Account::new(128 * KIB);
+        let (mut peer, theirs) = duplex(PIPE);
+        let config = Config {
+            account: Some(account.clone()),
+            half_close: false,
+            ..Config::new(Protocol::Http1)
+        };
+        let mut server = server::Connection::new(theirs, config);
+        let request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx";
+        tokio::io::AsyncWriteExt::write_all(&mut peer, request)
+            .await
+            .expect("there is room");
+        let (_, exchange) = server.next().await.expect("no fault").expect("one");
+        let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+        let exchanges = Exchanges::default();
+        for _ in 0..16 {
+            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            keep(server, &exchanges);
+            drop(upload(&handle, 512 * KIB));
+        }
+        rest().await;
+        assert!(account.held() >= 64 * KIB, "{}", account.held());
+        drop(peer);
+        rest().await;
+        assert!(driver.is_finished());
+        let gone = std::future::poll_fn(|cx| exchange.poll_gone(cx)).await;
+        assert!(
+            matches!(gone, Error::Connection(ConnectionError::ClosedByPeer)),
+            "{gone}"
+        );
+    });
+}
