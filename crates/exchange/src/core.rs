@@ -259,7 +259,7 @@ impl Core {
             Codec::Server1(http1) => {
                 self.streams.is_empty() && http1.wants_input() && !http1.is_idle()
             }
-            Codec::Http2(http2) => http2.is_in_block() && !self.is_paused,
+            Codec::Http2(http2) => http2.block().is_some() && !self.is_paused,
             _ => false,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use lateen_h2::StreamId;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::config::Timeouts;
@@ -36,6 +37,8 @@ pub(crate) struct Timer {
     asked: bool,
     /// The time for which a request head has been incomplete.
     head: Duration,
+    /// HTTP/2: the stream whose header block was under way at the last check. Each block has its own time.
+    block: Option<StreamId>,
     /// The time without an exchange.
     idle: Duration,
     /// The time for which an answer, or the rest of a request, has had no room.
@@ -99,6 +102,7 @@ impl Timer {
             quiet: Duration::ZERO,
             asked: false,
             head: Duration::ZERO,
+            block: None,
             idle: Duration::ZERO,
             starved: Duration::ZERO,
         }
@@ -136,6 +140,13 @@ impl Timer {
         let core = &mut *shared.borrow();
         let now = core.now();
         let interval = self.times.check_interval;
+        let block = match &core.codec {
+            Codec::Http2(http2) => http2.block(),
+            _ => None,
+        };
+        if std::mem::replace(&mut self.block, block) != block {
+            self.head = Duration::ZERO;
+        }
         let is_idle = core.is_idle();
         let is_in_head = core.is_in_head();
         let grow = |time: &mut Duration, grows: bool| {
@@ -174,6 +185,10 @@ impl Timer {
         let is_starved = waits && is_still;
         if grow(&mut self.starved, is_starved) >= STARVED {
             return Err(ConnectionError::OverLimit);
+        }
+        // Nobody has read for a while what still keeps read buffers alive.
+        for entry in core.streams.iter_mut() {
+            entry.inbox.settle();
         }
         if is_idle {
             core.rest();

@@ -544,3 +544,46 @@ fn an_idle_peer_that_does_not_answer_is_ended_as_well() {
         assert!(start.elapsed() <= Duration::from_secs(3660));
     });
 }
+
+#[test]
+fn header_blocks_that_come_one_after_the_other_have_a_minute_each() {
+    virtually(async {
+        let (mut peer, io) = duplex(64 * 1024);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let mut server = server::Connection::new(io, config);
+        let driver = spawn_local(async move {
+            let mut exchanges = Vec::new();
+            while let Some(next) = server.next().await? {
+                exchanges.push(next);
+            }
+            Ok::<_, ConnectionError>(exchanges.len())
+        });
+        let config = lateen_h2::Config::requests().share();
+        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+        let preface: Vec<u8> = client.output().flatten().copied().collect();
+        let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0]].concat();
+        peer.write_all(&begun).await.expect("there is room");
+        // Every check finds a block under way, and each is whole half a minute later.
+        for stream in 0..6 {
+            let head = [0, 0, 4, 1, 5, 0, 0, 0, 2 * stream + 1, 0x82, 0x86];
+            peer.write_all(&head).await.expect("there is room");
+            sleep(Duration::from_secs(30)).await;
+            // The path, and an authority from the static table without a value.
+            peer.write_all(&[0x84, 0x81]).await.expect("there is room");
+        }
+        rest_of(&driver).await;
+        assert!(!driver.is_finished());
+    });
+}
+
+async fn rest_of<T>(driver: &tokio::task::JoinHandle<T>) {
+    for _ in 0..10 {
+        sleep(Duration::from_millis(100)).await;
+        if driver.is_finished() {
+            return;
+        }
+    }
+}

@@ -262,9 +262,9 @@ impl Connection {
         self.reader.due()
     }
 
-    /// True while a header block is under way: the peer can say nothing else before its end (RFC 9113 §4.3).
-    pub fn is_in_block(&self) -> bool {
-        self.reader.is_in_block()
+    /// The stream whose header block is under way: the peer can say nothing else before its end (RFC 9113 §4.3).
+    pub fn block(&self) -> Option<StreamId> {
+        self.reader.block()
     }
 
     /// What the peer lets us send on all streams together.

@@ -3,7 +3,7 @@
 //!
 //! The reader checks the lengths and the order of frames. It does not judge anything that depends on a stream's state.
 
-use crate::error::{Cause, ConnectionError};
+use crate::error::{Cause, ConnectionError, StreamId};
 use crate::frame::{HEAD, Head, PREFACE, flag, kind};
 
 mod frames;
@@ -75,9 +75,9 @@ impl Reader {
         }
     }
 
-    /// True while a header block is under way.
-    pub(crate) fn is_in_block(&self) -> bool {
-        self.block != 0
+    /// The stream whose header block is under way.
+    pub(crate) fn block(&self) -> Option<StreamId> {
+        (self.block != 0).then(|| StreamId(self.block))
     }
 
     /// The next part; `None` when the input is used up.
