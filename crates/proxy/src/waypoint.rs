@@ -3,16 +3,18 @@
 //!
 //! `role` hands each accepted connection to `tunnel`, which proves its peer and takes streams. `stream` selects a stream's
 //! destination and finds its protocol. `http` serves an HTTP connection inside the stream; `request` takes one request from its
-//! head to its end. `tcp` relays what is no HTTP. `state` is what all of them share on one worker, and `view` is the
-//! configuration in force.
+//! head to its end, by one `attempt` or several. `failure` says what becomes of a request that no endpoint answers. `tcp` relays
+//! what is no HTTP. `state` is what all of them share on one worker, and `view` is the configuration in force.
 
 mod access_log;
 mod accounts;
+mod attempt;
 mod choose;
 mod connection_log;
 mod destination;
 mod dial;
 mod endpoint;
+mod failure;
 mod forward;
 mod grpc;
 mod head;

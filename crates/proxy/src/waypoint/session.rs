@@ -178,6 +178,12 @@ impl Session {
         }
     }
 
+    /// A random number.
+    pub(super) fn random(&self) -> u128 {
+        let half = || u128::from(self.waypoint.worker.random_below(u64::MAX));
+        half() << 64 | half()
+    }
+
     /// The service whose policies hold; none for a workload.
     pub(super) fn service_key(&self) -> Option<&ServiceKey> {
         let service = self.destination.target.service();
