@@ -77,7 +77,7 @@ impl Reader {
 
     /// The stream whose header block is under way.
     pub(crate) fn block(&self) -> Option<StreamId> {
-        (self.block != 0).then(|| StreamId(self.block))
+        (self.block != 0).then_some(StreamId(self.block))
     }
 
     /// The next part; `None` when the input is used up.
