@@ -4,29 +4,19 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, answer, content, head, pattern};
+use common::{PIPE, answer, content, head, pattern, virtually};
 use lateen_exchange::{Account, BUFFER, Config, ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{Length, Method, Status};
 use tokio::io::{DuplexStream, duplex};
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
 const KIB: usize = 1024;
-
-fn local(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(LocalSet::new().run_until(test));
-}
 
 /// Waits until nothing moves.
 async fn rest() {
@@ -98,7 +88,7 @@ async fn read(exchanges: &Exchanges, number: usize) -> usize {
 
 #[test]
 fn clients_of_http1_wait_for_room_and_lose_nothing() {
-    local(async {
+    virtually(async {
         let account = Account::new(256 * KIB);
         let exchanges = Exchanges::default();
         let mut uploads = Vec::new();
@@ -127,7 +117,7 @@ fn clients_of_http1_wait_for_room_and_lose_nothing() {
 
 #[test]
 fn streams_of_http2_that_nobody_reads_wait_for_windows_and_lose_nothing() {
-    local(async {
+    virtually(async {
         let account = Account::new(1024 * KIB);
         let exchanges = Exchanges::default();
         let (handle, server) = connect(Protocol::Http2, Some(&account));
@@ -149,7 +139,7 @@ fn streams_of_http2_that_nobody_reads_wait_for_windows_and_lose_nothing() {
 
 #[test]
 fn beyond_the_limit_requests_of_http2_end_and_new_ones_are_refused() {
-    local(async {
+    virtually(async {
         let account = Account::new(1024 * KIB);
         let exchanges = Exchanges::default();
         let mut uploads = Vec::new();
@@ -191,7 +181,7 @@ fn beyond_the_limit_requests_of_http2_end_and_new_ones_are_refused() {
 
 #[test]
 fn large_heads_count_for_as_long_as_their_requests_are_open() {
-    local(async {
+    virtually(async {
         let account = Account::new(256 * KIB);
         let exchanges = Exchanges::default();
         let (handle, server) = connect(Protocol::Http2, Some(&account));
@@ -252,7 +242,7 @@ fn a_client_that_reads_nothing_holds_no_more_than_its_account() {
         (Protocol::Http1, Protocol::Http2),
         (Protocol::Http1, Protocol::Http1),
     ] {
-        local(async {
+        virtually(async {
             let account = Account::new(1024 * KIB);
             let most = Rc::new(Cell::new(0));
             let mut clients = Vec::new();
@@ -291,7 +281,7 @@ fn a_client_that_reads_nothing_holds_no_more_than_its_account() {
 
 #[test]
 fn a_client_that_reads_gets_all_though_others_of_its_account_do_not() {
-    local(async {
+    virtually(async {
         let account = Account::new(1024 * KIB);
         let start = |protocol| {
             let (handle, mut server) = connect(protocol, Some(&account));
@@ -327,7 +317,7 @@ fn a_client_that_reads_gets_all_though_others_of_its_account_do_not() {
 
 #[test]
 fn clients_of_http1_that_read_slowly_stop_no_requests_of_others() {
-    local(async {
+    virtually(async {
         let account = Account::new(1024 * KIB);
         let start = || {
             let (handle, server) = connect(Protocol::Http1, Some(&account));
@@ -359,7 +349,7 @@ fn clients_of_http1_that_read_slowly_stop_no_requests_of_others() {
 
 #[test]
 fn an_answer_of_http1_that_is_read_slowly_is_never_cut_and_one_that_nobody_reads_is() {
-    local(async {
+    virtually(async {
         let account = Account::new(32 * KIB);
         let upstream = generous(Protocol::Http1);
         let exchange = upstream.request(&head("GET", "/", &[]), None);
@@ -392,7 +382,7 @@ fn an_answer_of_http1_that_is_read_slowly_is_never_cut_and_one_that_nobody_reads
 
 #[test]
 fn a_window_that_has_room_again_is_told_of_at_once() {
-    local(async {
+    virtually(async {
         let account = Account::new(1024 * KIB);
         let fillers = Exchanges::default();
         let mut uploads = Vec::new();
@@ -439,7 +429,7 @@ fn a_window_that_has_room_again_is_told_of_at_once() {
 
 #[test]
 fn content_of_http1_that_waits_for_room_ends_in_a_minute_and_its_connection_rests_then() {
-    local(async {
+    virtually(async {
         let account = Account::new(128 * KIB);
         let turns = Rc::new(Cell::new(0));
         let (mut uploads, mut ended) = (Vec::new(), Vec::new());
@@ -481,7 +471,7 @@ fn content_of_http1_that_waits_for_room_ends_in_a_minute_and_its_connection_rest
 
 #[test]
 fn a_client_of_http1_that_leaves_is_noticed_though_its_account_has_no_room() {
-    local(async {
+    virtually(async {
         let account = Account::new(128 * KIB);
         let (mut peer, theirs) = duplex(PIPE);
         let config = Config {

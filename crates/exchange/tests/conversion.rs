@@ -5,18 +5,18 @@ mod passage;
 use std::path::Path;
 
 use lateen_exchange::Protocol;
-use passage::{How, check, written};
+use passage::{Course, check, written};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-/// How many requests of a text of frames have left.
+/// The number of requests of a text of frames that have left.
 fn check_text(how: u8, text: &[u8]) -> usize {
     let frames = written::frames(text);
     check(
-        How::of(how, Protocol::Http2),
+        Course::of(how, Protocol::Http2),
         &[written::PREFACE, &frames].concat(),
     )
 }
@@ -35,10 +35,11 @@ fn nothing_leaves_of_requests_that_parsers_may_read_differently() {
             let (how, rest) = input.split_first().expect("it is not empty");
             let left = match protocol {
                 Protocol::Http2 if how & 64 == 0 => check_text(*how, rest),
-                Protocol::Http2 => {
-                    check(How::of(*how, protocol), &[written::PREFACE, rest].concat())
-                }
-                Protocol::Http1 => check(How::of(*how, protocol), rest),
+                Protocol::Http2 => check(
+                    Course::of(*how, protocol),
+                    &[written::PREFACE, rest].concat(),
+                ),
+                Protocol::Http1 => check(Course::of(*how, protocol), rest),
             };
             match name.split_once('_') {
                 Some(("refused", _)) => {
@@ -218,7 +219,7 @@ proptest! {
 
     #[test]
     fn requests_of_http1_leave_as_the_model_has_them(how in any::<u8>(), requests in vec(request1(), 1..4)) {
-        check(How::of(how, Protocol::Http1), requests.concat().as_bytes());
+        check(Course::of(how, Protocol::Http1), requests.concat().as_bytes());
     }
 }
 
@@ -231,7 +232,7 @@ fn many_of_the_drawn_requests_leave() {
         let text = request(1).new_tree(&mut runner).expect("it can be drawn");
         left[0] += check_text(b'0', text.current().as_bytes());
         let text = request1().new_tree(&mut runner).expect("it can be drawn");
-        let how = How::of(b'0', Protocol::Http1);
+        let how = Course::of(b'0', Protocol::Http1);
         left[1] += check(how, text.current().as_bytes());
     }
     assert!(left.iter().all(|left| *left > 50), "{left:?} of 200");

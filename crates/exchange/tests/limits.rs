@@ -2,17 +2,16 @@
 
 mod common;
 
-use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, text};
+use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, text, virtually};
 use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, client, server};
 use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 /// A server behind raw bytes, and what it says of the connection in the end.
@@ -311,18 +310,23 @@ fn pipelined_requests_are_read_ahead_to_one_buffer_at_most() {
     });
 }
 
+/// A peer of a server that waits little for heads.
+fn impatient() -> (DuplexStream, server::Connection<DuplexStream>) {
+    let (peer, io) = duplex(4096);
+    let mut config = Config::new(Protocol::Http1);
+    config.timeouts = Some(Timeouts {
+        check_interval: Duration::from_millis(10),
+        head: Duration::from_millis(50),
+        linger: Duration::from_millis(50),
+        ..Timeouts::default()
+    });
+    (peer, server::Connection::new(io, config))
+}
+
 #[test]
 fn slow_head_is_answered_with_408() {
     local(async {
-        let (mut peer, io) = duplex(4096);
-        let mut config = Config::new(Protocol::Http1);
-        config.timeouts = Some(Timeouts {
-            check_interval: Duration::from_millis(10),
-            head: Duration::from_millis(50),
-            linger: Duration::from_millis(50),
-            ..Timeouts::default()
-        });
-        let mut server = server::Connection::new(io, config);
+        let (mut peer, mut server) = impatient();
         peer.write_all(b"GET / HT").await.expect("there is room");
         let driver = spawn_local(async move {
             let ended = server.next().await.map(|_| ());
@@ -341,15 +345,7 @@ fn slow_head_is_answered_with_408() {
 #[test]
 fn slow_rest_of_an_answered_request_gets_no_second_answer() {
     local(async {
-        let (mut peer, io) = duplex(4096);
-        let mut config = Config::new(Protocol::Http1);
-        config.timeouts = Some(Timeouts {
-            check_interval: Duration::from_millis(10),
-            head: Duration::from_millis(50),
-            linger: Duration::from_millis(50),
-            ..Timeouts::default()
-        });
-        let mut server = server::Connection::new(io, config);
+        let (mut peer, mut server) = impatient();
         let request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nab";
         peer.write_all(request).await.expect("there is room");
         let driver = spawn_local(async move {
@@ -386,16 +382,6 @@ fn silent_http2_peer_is_given_up() {
         let ended = server.next().await.map(|_| ());
         assert!(matches!(ended, Err(ConnectionError::PingTimeout)));
     });
-}
-
-/// Runs a test in virtual time.
-fn virtually(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(LocalSet::new().run_until(test));
 }
 
 /// Time-outs as a proxy has them inside of tunnels, which know whether their peers are there.

@@ -32,6 +32,16 @@ pub fn local<T>(test: impl Future<Output = T>) -> T {
     }))
 }
 
+/// Runs a test on one thread in virtual time: a sleep ends when nothing else moves.
+pub fn virtually(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(LocalSet::new().run_until(test));
+}
+
 /// Both ends of a connection; the client's is driven by a task.
 pub struct Pair {
     pub handle: client::Handle,

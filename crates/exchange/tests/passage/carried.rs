@@ -13,7 +13,7 @@ use lateen_exchange::{Config, Error, Protocol, client, server};
 use lateen_http::{Canonical, FieldValue, FramedRequest, Length, PeerKind, WebSocketKey};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf, duplex};
 
-use super::How;
+use super::Course;
 use super::message::{Message, has_content, length, pairs};
 use super::rest;
 
@@ -26,14 +26,14 @@ const PIECE: usize = 64;
 /// An answer after which the connection may be used again. It opens no tunnel.
 const ANSWER: &[u8] = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n";
 
-/// What has left on a connection to an endpoint, and what the model says about it.
+/// The requests that have left on a connection to an endpoint, as bytes and as the model has them.
 #[derive(Debug, Clone)]
 pub struct Left {
     pub messages: Vec<Message>,
     pub bytes: Vec<u8>,
 }
 
-/// What has left by connection.
+/// The requests that have left, by connection.
 pub struct Carried {
     /// When everything came to rest, with the client still there.
     pub at_rest: Vec<Left>,
@@ -42,7 +42,7 @@ pub struct Carried {
 }
 
 /// Passes the bytes of a client.
-pub fn carry(how: How, client: &[u8]) -> Carried {
+pub fn carry(how: Course, client: &[u8]) -> Carried {
     let (near, far) = duplex(PIPE);
     let mut proxy = Proxy {
         how,
@@ -85,7 +85,7 @@ fn config(protocol: Protocol) -> Config {
 type Request = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Proxy {
-    how: How,
+    how: Course,
     /// None once the connection is over.
     server: Option<server::Connection<DuplexStream>>,
     client: DuplexStream,
@@ -233,7 +233,12 @@ impl Endpoint {
 }
 
 /// One request, from its head to its answer.
-async fn pass(how: How, request: FramedRequest, below: server::Exchange, endpoints: Rc<Endpoints>) {
+async fn pass(
+    how: Course,
+    request: FramedRequest,
+    below: server::Exchange,
+    endpoints: Rc<Endpoints>,
+) {
     let mut id = || FieldValue::new("5b7f3c1e").expect("it is visible");
     let head = match request.canonical(&how.rules(), &how.downstream(), &mut id) {
         Ok(head) => head,

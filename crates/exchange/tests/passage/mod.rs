@@ -13,9 +13,9 @@ use lateen_http::{Downstream, PathLevel, PathRules, PeerKind, Rules, Scheme, Tru
 use carried::{Left, carry};
 use read::Reading;
 
-/// How requests pass.
+/// The course of a passage: protocols, order, and the ways of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct How {
+pub struct Course {
     /// The protocol of the client.
     pub protocol: Protocol,
     /// A request waits for the end of the one before, so that its connection is used again.
@@ -30,7 +30,7 @@ pub struct How {
     pub level: PathLevel,
 }
 
-impl How {
+impl Course {
     /// One bit for each choice. A digit stands for the normalisation that a mesh has by default.
     pub fn of(bits: u8, protocol: Protocol) -> Self {
         let levels = [
@@ -39,7 +39,7 @@ impl How {
             PathLevel::DecodeAndMergeSlashes,
             PathLevel::Base,
         ];
-        How {
+        Course {
             protocol,
             one_by_one: bits & 1 != 0,
             answers_early: bits & 2 != 0,
@@ -74,7 +74,7 @@ impl How {
 ///
 /// # Panics
 /// If a reader sees anything else than the model's requests.
-pub fn check(how: How, client: &[u8]) -> usize {
+pub fn check(how: Course, client: &[u8]) -> usize {
     let carried = carry(how, client);
     for left in &carried.at_rest {
         judge(left, true);

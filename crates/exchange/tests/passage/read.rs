@@ -19,7 +19,7 @@ use super::rest;
 /// The most fields of a head that a reader has room for.
 const FIELDS: usize = 256;
 
-/// What a reader has read.
+/// The messages that a reader has read.
 #[derive(Debug)]
 pub struct Reading {
     /// The requests. The last one may be incomplete.
@@ -66,7 +66,7 @@ impl Reading {
             }
     }
 
-    /// What of a message the reader tells.
+    /// The parts of a message that the reader tells.
     pub fn scope(&self, message: &Message) -> Message {
         let mut message = message.clone();
         if self.reader == Reader::Kawa {

@@ -9,7 +9,7 @@
 //!
 //! In fields and DATA `\r`, `\n`, `\t`, `\0`, `\c` (a colon) and `\\` stand for one byte.
 
-/// What a client sends first: the preface, and SETTINGS that say nothing.
+/// The first bytes of a client: the preface, and empty SETTINGS.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// The most bytes of a frame.
