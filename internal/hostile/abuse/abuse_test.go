@@ -23,8 +23,8 @@ func listen(t *testing.T) (net.Listener, Dial) {
 	return listener, func() (net.Conn, error) { return net.Dial("tcp", listener.Addr().String()) }
 }
 
-// stub reads the first bytes of a connection, says something, and reads on to the end.
-func stub(t *testing.T, say func(io.Writer)) Dial {
+// answering dials a server that reads the first bytes of a connection, writes by say, and reads on to the end.
+func answering(t *testing.T, say func(io.Writer)) Dial {
 	t.Helper()
 	listener, dial := listen(t)
 	serve := func(conn net.Conn) {
@@ -59,7 +59,7 @@ func named(t *testing.T, name string) Client {
 func TestAClientTellsWhatTheProxySaid(t *testing.T) {
 	refuse := func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 431 Too Large\r\ncontent-length: 0\r\n\r\n") }
 	for _, name := range []string{"ten thousand fields", "a head that never ends", "a head of one byte a second"} {
-		if got := named(t, name).Run(stub(t, refuse)); got != "431" {
+		if got := named(t, name).Run(answering(t, refuse)); got != "431" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -69,11 +69,11 @@ func TestAClientTellsWhatTheProxySaid(t *testing.T) {
 		_ = framer.WriteGoAway(1, http2.ErrCodeEnhanceYourCalm, nil)
 	}
 	for _, name := range []string{"ten thousand streams, opened and reset", "pings that never end"} {
-		if got := named(t, name).Run(stub(t, goaway)); got != calm {
+		if got := named(t, name).Run(answering(t, goaway)); got != calm {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if got := named(t, "settings that never end").Run(stub(t, func(io.Writer) {})); got != closed {
+	if got := named(t, "settings that never end").Run(answering(t, func(io.Writer) {})); got != closed {
 		t.Errorf("a proxy that says nothing: %s", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestAPoliteClientCountsWhatItGets(t *testing.T) {
 	lane := upstream.Serve(listener)
 	defer lane.Close()
 	served := Begin(dial)
-	refused := Begin(stub(t, func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }))
+	refused := Begin(answering(t, func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }))
 	time.Sleep(300 * time.Millisecond)
 	served.End()
 	_ = listener.Close()
