@@ -8,9 +8,9 @@ mod passage;
 
 use lateen_exchange::Protocol;
 use libfuzzer_sys::fuzz_target;
-use passage::{How, check};
+use passage::{Course, check};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, rest)) = data.split_first() else { return };
-    check(How::of(how, Protocol::Http1), rest);
+    check(Course::of(how, Protocol::Http1), rest);
 });

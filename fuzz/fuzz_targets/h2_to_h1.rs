@@ -9,7 +9,7 @@ mod passage;
 
 use lateen_exchange::Protocol;
 use libfuzzer_sys::fuzz_target;
-use passage::{How, check, written};
+use passage::{Course, check, written};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, rest)) = data.split_first() else { return };
@@ -17,5 +17,5 @@ fuzz_target!(|data: &[u8]| {
         0 => written::frames(rest),
         _ => rest.to_vec(),
     };
-    check(How::of(how, Protocol::Http2), &[written::PREFACE, &frames].concat());
+    check(Course::of(how, Protocol::Http2), &[written::PREFACE, &frames].concat());
 });

@@ -105,7 +105,7 @@ fn policy(number: usize, line: &[u8]) -> Option<Authorization> {
     })
 }
 
-/// Whether these policies admit the request. None if one of them is refused.
+/// True if these policies admit the request. None if one of them is refused.
 fn allows(policies: &[Authorization], request: &Request<'_>) -> Option<bool> {
     let mut store = Store::new("", None).of_gateway(GATEWAY.parse().expect("a name"));
     let upserts = policies.iter().map(|policy| (format!("shop/{}", policy.name).into(), policy.encode_to_vec().into()));

@@ -15,7 +15,7 @@ import (
 	"lateen.dev/lateen/internal/gen/l7"
 )
 
-// What requests are made of.
+// The parts of requests.
 var (
 	destinations = []netip.AddrPort{
 		netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("10.96.0.2:9090"), netip.MustParseAddrPort("[fd00:96::1]:8080"),

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-/// What each connection, and each request to an endpoint, may hold without being charged. It is of the order of its own state.
+/// Bytes that each connection, and each request to an endpoint, may hold without a charge. The state of a connection is about as large.
 const FREE: usize = 4096;
 
 /// Charges are multiples of this, so that small changes cost nothing.
@@ -100,7 +100,7 @@ impl Tally {
     /// Has those that wait be told when `step` bytes of a limit are free, or of what is held within it.
     fn wait(&self, limit: usize, step: usize) {
         let full = self.held().min(limit);
-        // What is held nowhere can free nothing.
+        // If nothing is held here, nothing can become free here.
         if full > 0 {
             let below = full.saturating_sub(step).max(1);
             self.wake_below.fetch_max(below, Ordering::SeqCst);
@@ -248,7 +248,7 @@ impl Freed {
     }
 }
 
-/// What one connection, or one request, is charged with. Its end credits all of it, and no connection's state may be borrowed then.
+/// The bytes that one connection or one request is charged with. A drop credits all of them; no connection's state may be borrowed then.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Account,

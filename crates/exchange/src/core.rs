@@ -67,7 +67,7 @@ pub(crate) struct Core {
     pub(crate) charge: Option<Charge>,
     /// HTTP/1: the account has no room, so the socket is not read.
     pub(crate) is_starved: bool,
-    /// What the account lets an HTTP/2 connection hold; see [`lateen_h2::Connection::set_allowance`].
+    /// The bytes that the account lets an HTTP/2 connection hold; see [`lateen_h2::Connection::set_allowance`].
     allowance: u32,
     /// A client's exchanges that sent something in this turn, or had something waiting at the end of the last one.
     pub(crate) sending: Vec<Key>,

@@ -56,7 +56,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What counts for the peer's account, in a client's exchange.
+    /// The bytes of a client's exchange that the peer's account is charged with.
     pub(crate) fn weight(&self) -> Held {
         Held {
             requests: self.queued,
@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-/// What is left of an exchange that was closed. It is the caller's to drop, outside of the borrow of the state.
+/// The parts of a closed exchange that the caller drops, after it has released the state.
 pub(crate) type Remains = (Wakes, Option<Charge>);
 
 /// The tasks that an event wakes.

@@ -15,7 +15,7 @@
 //! A connection and its exchanges live on one thread and share their state without a lock. An exchange wakes the driver when
 //! there is output, and the driver wakes an exchange when there is input or room.
 //!
-//! What a peer's connections hold in memory is bounded by an [`Account`], see [`Config::account`] and [`client::Exchange::charge`].
+//! An [`Account`] bounds the memory of a peer's connections, see [`Config::account`] and [`client::Exchange::charge`].
 //!
 //! The parts of the driver that know nothing of messages are public: [`Transport`], [`Shared`], [`Inbox`] and [`Spread`].
 //! `lateen_hbone` makes its own driver of them.

@@ -86,7 +86,7 @@ pub(crate) fn discard<IO: AsyncRead + Unpin>(
     Poll::Pending
 }
 
-/// What a turn may read at once.
+/// Bytes that a turn may read at once.
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
     Nothing,

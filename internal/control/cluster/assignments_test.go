@@ -403,7 +403,7 @@ func TestReplicasOfSeveralVersionsDoNotMisreadEachOthersMemory(t *testing.T) {
 	if _, there := v.now().Data["waiting"]; there {
 		t.Errorf("it is still there: %v", v.now().Data)
 	}
-	// What a later version keeps beside stays.
+	// Lines that a later version keeps beside stay.
 	v.write("waiting.v3", `{"Service shop/a":{"way":"shop/wp"}}`)
 	v.change(map[string]string{"Service shop/a": "shop/wp shop/wp bound", "Service shop/b": "shop/next shop/next bound", "Service shop/d": "shop/wp shop/wp bound"}, func(kept map[string]string) {
 		delete(kept, "Service shop/d")
@@ -449,7 +449,7 @@ func TestWhatAnEarlierVersionDidCountsBeforeTheLinesThatStayed(t *testing.T) {
 	}
 }
 
-// What let an object go stays for ten minutes. It takes off no line of a later label.
+// The line of an object that may go stays for ten minutes. It takes off no line of a later label.
 func TestAnObjectThatMayGoDoesNotTakeOffTheLineOfALaterLabel(t *testing.T) {
 	v := newVersions(t)
 	v.change(map[string]string{}, func(kept map[string]string) {

@@ -20,7 +20,7 @@ type Row struct {
 	Here Words
 	// Peers are the differences of each peer. A peer without one does as this mesh.
 	Peers map[string]Words
-	// Why is the reason for the difference, by a human.
+	// Why is the reason for the difference; a person writes it.
 	Why string
 }
 

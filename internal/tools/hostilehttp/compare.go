@@ -114,7 +114,7 @@ func sendAgain(o options, targets []*target, page report.Table, list []cases.Cas
 		expected := len(report.Unexpected(c, outcomes[i][report.Here])) == 0
 		for _, t := range targets[1:] {
 			d := report.Differences(c, outcomes[i], t.name)
-			// What is about to be written is not on the page yet.
+			// The row that is about to be written is not on the page yet.
 			isListed := len(d) == 0 || c.Timing || len(c.Rules) > 1 || page.Covers(c.Rules[0], t.name, d) || o.write && !outcomes[i][t.name].Waits()
 			expected = expected && isListed
 		}

@@ -22,9 +22,9 @@ pub struct WaypointSettings {
     pub uid: WorkloadUid,
     /// Bytes of requests and answers that connections of all clients may hold.
     pub http_buffers: usize,
-    /// How long a client's connection may have no request; `None`: for ever.
+    /// The time that a client's connection may have no request; `None`: no limit.
     pub http_idle: Option<Duration>,
-    /// How long a request's head may take, from its first byte; the longest time: for ever.
+    /// The time for a request's head, from its first byte; the longest duration: no limit.
     pub http_head: Duration,
     /// The listener for tunnels.
     pub hbone: SocketAddr,

@@ -11,13 +11,13 @@ use super::view::View;
 /// The policy that stands for every PeerAuthentication without exceptions for ports. The names are Istio's.
 const STATIC: &str = "istio_converted_static_strict";
 
-/// What the policy of a PeerAuthentication with such exceptions is called, before the object's name.
+/// The prefix of the policy's name for a PeerAuthentication with such exceptions; the object's name follows.
 const CONVERTED: &str = "converted_peer_authentication_";
 
 /// The part of the uids of endpoints that are written into a ServiceEntry.
 const INLINE: &str = "/ServiceEntry/";
 
-/// Why an endpoint is not sent plain text.
+/// The reason why an endpoint is not sent plain text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{workload} is outside of the mesh, so it would be sent plain text, and {rule} demands mTLS; label its pod istio.io/dataplane-mode=ambient, or have the PeerAuthentication admit plain text for it by mode PERMISSIVE"
@@ -75,7 +75,7 @@ fn is_inline(workload: &Workload) -> bool {
     workload.uid.as_str().contains(INLINE)
 }
 
-/// What a policy stands for, if that is a PeerAuthentication.
+/// The PeerAuthentication that a policy stands for, in words; none for other policies.
 fn rule(policy: &str) -> Option<String> {
     let policy = written(policy);
     let (namespace, name) = policy.split_once('/')?;
@@ -115,7 +115,7 @@ mod tests {
         policy
     }
 
-    /// What is said of an endpoint in plain text that carries these policies, while `known` are.
+    /// The refusal of an endpoint in plain text that carries these policies, while `known` are in force.
     fn said(uid: &str, carries: &[&str], known: &[Authorization]) -> Option<String> {
         let ip = Ipv4Addr::new(192, 0, 2, 1);
         let mut workload = wds::plain(wds::workload("app", "n1", ip.into()));

@@ -190,7 +190,7 @@ fn plain_text_is_not_sent_where_a_peer_authentication_demands_mtls() {
             assert_eq!(get(&client, "GET", "/").await.0, 200);
         }
         assert_eq!((application.requests.get(), other.requests.get()), (0, 8));
-        // So it is with connections that are no HTTP.
+        // Connections without HTTP are refused as well.
         world.put_service("server", 96, AppProtocol::Tcp);
         strict(&mut world, "open", 4);
         world.configure().await;

@@ -71,7 +71,7 @@ fn an_endpoint_on_another_network_is_reached_by_a_tunnel_in_a_tunnel() {
     });
 }
 
-/// What the endpoint says of itself names it, as it names the endpoint of a request.
+/// The endpoint's own words name it, as they do for a request.
 #[test]
 fn a_connection_through_a_gateway_is_counted_for_the_endpoint_that_the_gateway_chose() {
     local(async {

@@ -38,7 +38,7 @@ use crate::waypoint::{
 /// How long a client may be silent.
 pub const SILENCE: Duration = Duration::from_millis(500);
 
-/// How long a client of a waypoint that drains has for its last request.
+/// The time that a client of a waypoint that drains has for its last request.
 const LAST_REQUEST: Duration = Duration::from_secs(3);
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     handle: Handle,
     /// HTTP/1 alone, with the place that the connection returns to.
     own: Option<(Option<Driver>, Rc<IdleConnections>)>,
-    /// What is known of the endpoint by the connection.
+    /// The facts of the endpoint that the connection brought.
     ends: Option<Ends>,
     is_reused: bool,
 }
@@ -53,7 +53,7 @@ impl Lease {
         &self.handle
     }
 
-    /// What is known of the endpoint by the connection.
+    /// The facts of the endpoint that the connection brought.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.ends.clone()
     }
@@ -83,7 +83,7 @@ impl Lease {
             };
             let (done, is_due) = connection.attend(|| work.as_mut().poll(cx));
             if is_due {
-                // What the work has written leaves at once.
+                // The bytes that the work has written leave at once.
                 turn(driver, cx);
             }
             done

@@ -15,7 +15,7 @@ use super::wire::{Ends, Wire};
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
-/// A connection, and what is known of the endpoint by it.
+/// A connection, and the facts of the endpoint that it brought.
 type Opened = (Handle, Option<Ends>);
 
 /// The connections that the same requests use.

@@ -30,13 +30,13 @@ pub enum Wire {
 /// The endpoint behind the gateway of another network.
 #[derive(Debug)]
 pub struct FarEnd {
-    /// What it says about itself. The identity is the one that it proved.
+    /// Its own words about itself, with the identity that it proved.
     pub party: Party,
     /// The number by which counters of the party are found.
     pub number: u32,
 }
 
-/// What is known of the endpoint by a connection to it.
+/// The facts of an endpoint that a connection to it brings.
 #[derive(Clone, Debug)]
 pub enum Ends {
     /// The addresses of a connection in plain text.
@@ -51,7 +51,7 @@ pub enum Ends {
 }
 
 impl Wire {
-    /// What is known of the endpoint by the connection. A stream of a tunnel tells nothing new.
+    /// The facts of the endpoint that the connection brings. A stream of a tunnel brings none.
     pub(super) fn ends(&self) -> Option<Ends> {
         match self {
             Self::Tunnel(_) => None,
