@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lateen_config::l7::RequestRules;
 use lateen_exchange::{Error, Protocol, client, server};
+use lateen_h2::Code;
 use lateen_http::{Canonical, WebSocketKey};
 use lateen_telemetry::RequestFlags;
 
@@ -154,6 +155,10 @@ impl Attempt<'_> {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
                 if !lease.is_reused() || !lease.handle().is_closed() {
                     tried.add(endpoint);
+                }
+                let is_cancelled = matches!(error, Error::Reset(Code::CANCEL));
+                if is_cancelled && head::grpc_deadline(head).is_some_and(|at| record.is_past(at)) {
+                    return broken(record, client, Failure::of_deadline());
                 }
                 let mut failure = Failure::of(&error, head, lease.is_reused());
                 if failure.repeat == Repeat::IfLost && !mesh.retry.repeats_lost {

@@ -53,6 +53,10 @@ pub(super) const DISCONNECTED: Answer = Answer {
     status: status(503),
     text: "upstream connect error or disconnect/reset before headers. reset reason: connection termination",
 };
+pub(super) const RESET: Answer = Answer {
+    status: status(503),
+    text: "upstream connect error or disconnect/reset before headers. reset reason: remote reset",
+};
 pub(super) const TOO_LATE: Answer = Answer {
     status: status(504),
     text: "upstream request timeout",
@@ -161,6 +165,19 @@ impl Failure {
         }
     }
 
+    /// The endpoint has cancelled a call of gRPC whose deadline is over, as servers do that watch it. The client, whose clock may be
+    /// behind, is told what its own deadline would tell it.
+    pub(super) fn of_deadline() -> Self {
+        Self {
+            answer: TOO_LATE,
+            flags: RequestFlags::UpstreamRequestTimeout,
+            word: "response_timeout",
+            reason: "the endpoint cancelled the call at its deadline".to_owned(),
+            code: Code::CANCEL,
+            repeat: Repeat::Never,
+        }
+    }
+
     pub(super) fn of(error: &Error, head: &Canonical, is_reused: bool) -> Self {
         let flags = match error {
             Error::Reset(_) | Error::Unprocessed => RequestFlags::UpstreamRemoteReset,
@@ -194,6 +211,7 @@ impl Failure {
         Self {
             answer: match flags {
                 RequestFlags::UpstreamProtocolError => INVALID,
+                RequestFlags::UpstreamRemoteReset => RESET,
                 _ => DISCONNECTED,
             },
             flags,

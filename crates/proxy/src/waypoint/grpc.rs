@@ -1,5 +1,7 @@
 //! Messages of a gRPC call, counted in its content: each has a flag and a length of four bytes before it.
 
+use std::time::Duration;
+
 /// The bytes before a message.
 const PREFIX: u8 = 5;
 
@@ -55,6 +57,24 @@ pub(super) fn status(value: &[u8]) -> Option<u32> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
+/// The time in `grpc-timeout`: one to eight digits and a unit (gRPC's PROTOCOL-HTTP2, "Timeout").
+pub(super) fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let count = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -71,6 +91,29 @@ mod tests {
             ("application/json", false),
         ] {
             assert_eq!(is_grpc(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn timeouts_have_up_to_eight_digits_and_a_unit() {
+        for (text, is) in [
+            ("2H", Some(Duration::from_secs(7200))),
+            ("99999999H", Some(Duration::from_secs(359_999_996_400))),
+            ("3M", Some(Duration::from_secs(180))),
+            ("05S", Some(Duration::from_secs(5))),
+            ("200m", Some(Duration::from_millis(200))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("0n", Some(Duration::ZERO)),
+            ("100000000n", None),
+            ("S", None),
+            ("1", None),
+            ("", None),
+            ("-1S", None),
+            ("+1S", None),
+            ("1 S", None),
+            ("1s", None),
+        ] {
+            assert_eq!(timeout(text.as_bytes()), is, "{text}");
         }
     }
 

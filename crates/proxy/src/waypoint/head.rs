@@ -1,5 +1,7 @@
 //! Facts of a canonical head that this role goes by.
 
+use std::time::Duration;
+
 use lateen_http::{
     Authority, Canonical, Fields, Known, Length, Method, Upgrade, Version, WebSocketKey,
 };
@@ -66,6 +68,12 @@ pub(super) fn is_grpc(head: &Canonical) -> bool {
     fields(head)
         .get(Known::ContentType)
         .is_some_and(grpc::is_grpc)
+}
+
+/// The time that the client of a call of gRPC gives it, if it says so.
+pub(super) fn grpc_deadline(head: &Canonical) -> Option<Duration> {
+    let limit = fields(head).get(Known::GrpcTimeout)?;
+    grpc::timeout(limit).filter(|_| is_grpc(head))
 }
 
 /// True of HEAD.

@@ -48,14 +48,16 @@ fn field(name: Known, value: Bytes) -> (FieldName, FieldValue) {
     (name.into(), value)
 }
 
-/// The status of gRPC for a status of HTTP (gRPC's http-grpc-status-mapping).
+/// The status of gRPC for a status of HTTP (gRPC's http-grpc-status-mapping). An answer that came too late is DEADLINE_EXCEEDED, as
+/// in Envoy: clients repeat calls for UNAVAILABLE, which the mapping has for 504.
 fn grpc_status(status: u16) -> u32 {
     match status {
         400 => 13,
         401 => 16,
         403 => 7,
         404 => 12,
-        429 | 502 | 503 | 504 => 14,
+        429 | 502 | 503 => 14,
+        504 => 4,
         _ => 2,
     }
 }

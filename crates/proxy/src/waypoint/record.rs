@@ -217,6 +217,11 @@ impl Record {
         }
     }
 
+    /// True if the request began so long ago.
+    pub(super) fn is_past(&self, limit: Duration) -> bool {
+        self.start.elapsed() >= limit
+    }
+
     /// Connections that the request was given to, or that could not be opened.
     pub(super) fn attempts(&self) -> u32 {
         self.attempts.get()

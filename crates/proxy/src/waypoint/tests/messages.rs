@@ -382,6 +382,38 @@ fn a_reset_of_the_endpoint_behind_its_head_reaches_the_client_with_its_code() {
 }
 
 #[test]
+fn a_call_of_grpc_that_its_endpoint_cancels_at_the_deadline_has_the_status_of_deadlines() {
+    local(async {
+        let world = World::start().await;
+        let cancels = |_, exchange: lateen_exchange::server::Exchange| async move {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            exchange.reset(Code::CANCEL);
+            Ok(())
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, cancels).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        for (path, timeout, status, flags) in [
+            ("/a.B/Late", Some("20m"), &b"4"[..], "UT"),
+            ("/a.B/Early", Some("1H"), b"14", "UR"),
+            ("/a.B/Never", None, b"14", "UR"),
+            ("/a.B/Broken", Some("20"), b"14", "UR"),
+        ] {
+            let mut fields = vec![("content-type", "application/grpc"), ("te", "trailers")];
+            fields.extend(timeout.map(|timeout| ("grpc-timeout", timeout)));
+            let call = client.request(&head("POST", path, &fields), None).unwrap();
+            call.finish().unwrap();
+            let (answered, _) = answer(&call).await;
+            assert_eq!(
+                answered.fields().get(Known::GrpcStatus),
+                Some(status),
+                "{path}"
+            );
+            world.logged(&[path, &format!("flags=\"{flags}\"")]).await;
+        }
+    });
+}
+
+#[test]
 fn an_http2_client_that_resets_its_request_ends_it_at_the_endpoint() {
     local(async {
         let world = World::start().await;
