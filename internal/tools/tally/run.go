@@ -15,6 +15,8 @@ type outcome struct {
 	counts counts
 	output []byte
 	took   time.Duration
+	// busy is the time on processors of its command and of all that the command waited for.
+	busy time.Duration
 	// forgiven: all that failed passed when it ran once more, alone.
 	forgiven bool
 }
@@ -135,7 +137,7 @@ func (t *tier) take(o outcome, shown bool) {
 	if !shown && (failed || t.verbose && o.step.kind != kindGo) {
 		fmt.Fprint(t.w, readable(o.step.kind, o.output))
 	}
-	fmt.Fprintf(t.w, "    %s in %.1fs\n", o.counts, o.took.Seconds())
+	fmt.Fprintf(t.w, "    %s in %.1fs (%.0f s of processor time)\n", o.counts, o.took.Seconds(), o.busy.Seconds())
 }
 
 // runStep runs a step to its end; its output goes to live as well, if that is given.
@@ -157,5 +159,9 @@ func runCommand(cmd *exec.Cmd, s step, live io.Writer) outcome {
 	began := time.Now()
 	cmd.Stdout, cmd.Stderr = w, w
 	err := cmd.Run()
-	return outcome{step: s, counts: tallyOutput(s.kind, out.Bytes(), err), output: out.Bytes(), took: time.Since(began)}
+	o := outcome{step: s, counts: tallyOutput(s.kind, out.Bytes(), err), output: out.Bytes(), took: time.Since(began)}
+	if p := cmd.ProcessState; p != nil {
+		o.busy = p.UserTime() + p.SystemTime()
+	}
+	return o
 }

@@ -102,3 +102,11 @@ func TestTheTiersAreRead(t *testing.T) {
 		}
 	}
 }
+
+func TestAStepSaysHowLongItKeptProcessorsBusy(t *testing.T) {
+	waits := runStep(step{name: "waits", kind: kindPlain, command: "sleep 0.2"}, nil)
+	works := runStep(step{name: "works", kind: kindPlain, command: "bash -c 'for ((n = 0; n < 100000; n++)); do :; done'"}, nil)
+	if waits.busy <= 0 || works.busy <= waits.busy {
+		t.Errorf("a loop in a child took %s of processor time, and a sleep %s", works.busy, waits.busy)
+	}
+}
