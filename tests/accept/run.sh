@@ -11,7 +11,7 @@ trap 'rm -rf "$results"' EXIT
 
 one() { # SCRIPT
   local began=$SECONDS code counts out=$results/$1.out
-  timeout "${SCRIPT_SECONDS:-400}" bash "./$1" >"$out" 2>&1
+  timeout "${SCRIPT_SECONDS:-600}" bash "./$1" >"$out" 2>&1
   code=$?
   counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out" | tail -1)
   {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the fault tests (all, or those named), two at a time, and adds their counts up. The tools are built once.
+# Runs the fault tests (all, or those named), LANES (2) of them at a time, and adds their counts up. The tools are built once.
 set -uo pipefail
 cd "$(dirname "$0")"
 OUT=$(mktemp -d)
@@ -16,7 +16,7 @@ run() { # SCRIPT
 }
 for s in "${scripts[@]}"; do
   # Most of the time they wait: for a process to come back, for a certificate to run out.
-  while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
   run "${s%.sh}.sh" &
 done
 wait

@@ -2,7 +2,7 @@
 # Certificates that live seconds are renewed at half of their lives, and the mesh's root is replaced by command: under load, without a
 # failed request, and nothing of the old root is left. The mesh is installed anew for it, since how long a root takes to be replaced
 # follows from how long certificates live.
-# lane: faults
+# lane: rotation
 # needs: openssl
 source "$(dirname "$0")/lib.sh"
 captured() { # COUNT

@@ -73,8 +73,9 @@ type step struct {
 	command string
 	// beside: those after it begin while it runs.
 	beside bool
-	// wait: it runs nothing, those after it begin once all those before have ended.
-	wait bool
+	// wait: it runs nothing, those after it begin once those before have ended: all, or the ones in awaited.
+	wait    bool
+	awaited []string
 	// assumed is how long the step takes, as the tier's file says; 0 if it says nothing. For targets it is the time before the first begins.
 	assumed time.Duration
 	// tests are the files and folders that the step tests; none if the tier's file says nothing.
@@ -94,7 +95,7 @@ func (c *counts) add(o counts) {
 }
 
 // readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over. A step whose line
-// begins with & runs beside those after it, up to a line that says wait. In a tier whose results a page keeps, the duration of the
+// begins with & runs beside those after it, up to a line that says wait, with names behind it or, for all, without. In a tier whose results a page keeps, the duration of the
 // step and the files that it tests stand behind the kind: `name | kind 12m crates cmd | command`.
 func readSteps(path string) ([]step, error) {
 	data, err := os.ReadFile(path)
@@ -107,8 +108,13 @@ func readSteps(path string) ([]step, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if line == "wait" {
-			steps = append(steps, step{wait: true})
+		if names, ok := waitLine(line); ok {
+			for _, name := range names {
+				if !slices.ContainsFunc(steps, func(s step) bool { return s.beside && s.name == name }) {
+					return nil, fmt.Errorf("%s:%d: no step %q runs beside others by then", path, n+1, name)
+				}
+			}
+			steps = append(steps, step{wait: true, awaited: names})
 			continue
 		}
 		line, beside := strings.CutPrefix(line, "&")
@@ -138,6 +144,20 @@ func readSteps(path string) ([]step, error) {
 		return nil, fmt.Errorf("%s: no steps", path)
 	}
 	return steps, nil
+}
+
+// waitLine reads `wait`, or `wait NAME, NAME`; a line with | is a step.
+func waitLine(line string) (names []string, ok bool) {
+	rest, ok := strings.CutPrefix(line, "wait")
+	if !ok || strings.Contains(rest, "|") || rest != "" && rest[0] != ' ' {
+		return nil, false
+	}
+	for name := range strings.SplitSeq(rest, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, true
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -38,7 +39,13 @@ type tier struct {
 	// found is what steps found and did not let decide.
 	found []string
 	// beside are the steps that run beside the others, in the order in which they began.
-	beside []chan outcome
+	beside []running
+}
+
+// running is a step that runs beside others.
+type running struct {
+	name  string
+	ended chan outcome
 }
 
 // run runs the steps, runs what failed once more, and says how all of it ended. The output of a step that runs beside others
@@ -48,11 +55,11 @@ func (t *tier) run(steps []step) bool {
 	for i, s := range steps {
 		switch {
 		case s.wait:
-			t.wait()
+			t.wait(s.awaited)
 		case s.beside:
 			fmt.Fprintf(t.w, "--- %s begins, beside what follows %s\n", s.name, t.last.place(steps, i))
 			ended := make(chan outcome, 1)
-			t.beside = append(t.beside, ended)
+			t.beside = append(t.beside, running{s.name, ended})
 			go func() { ended <- runStep(s, nil) }()
 		default:
 			fmt.Fprintf(t.w, "--- %s %s\n", s.name, t.last.place(steps, i))
@@ -63,7 +70,7 @@ func (t *tier) run(steps []step) bool {
 			t.take(runStep(s, live), live != nil)
 		}
 	}
-	t.wait()
+	t.wait(nil)
 	for _, o := range t.failed {
 		t.again(o)
 	}
@@ -112,14 +119,19 @@ func (t *tier) failures() []string {
 	return names[:min(len(names), mostNames)]
 }
 
-// wait takes the outcomes of the steps that run beside the others.
-func (t *tier) wait() {
-	for _, ended := range t.beside {
-		o := <-ended
+// wait takes the outcomes of the steps of these names that run beside the others; without names, of all.
+func (t *tier) wait(names []string) {
+	var left []running
+	for _, r := range t.beside {
+		if len(names) > 0 && !slices.Contains(names, r.name) {
+			left = append(left, r)
+			continue
+		}
+		o := <-r.ended
 		fmt.Fprintf(t.w, "--- %s\n", o.step.name)
 		t.take(o, false)
 	}
-	t.beside = nil
+	t.beside = left
 }
 
 // take counts a step's outcome; shown says whether its output has been seen already.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,27 @@ last | plain | grep -q done `+dir+`/left
 	}
 }
 
+func TestAWaitWithNamesWaitsForTheseStepsAlone(t *testing.T) {
+	dir := t.TempDir()
+	// The first ends when the last step of all has begun; the second is over by then.
+	steps, err := tierOf(t, `& long | plain | until [ -e `+dir+`/begun ]; do sleep 0.01; done
+& short | plain | sleep 0.2; touch `+dir+`/over
+wait short
+last | plain | [ -e `+dir+`/over ] && touch `+dir+`/begun
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if !(&tier{w: &out}).run(steps) {
+		t.Fatal(out.String())
+	}
+	text := out.String()
+	if short, last, long := strings.Index(text, "--- short\n"), strings.Index(text, "--- last"), strings.Index(text, "--- long\n"); short > last || last > long {
+		t.Error(text)
+	}
+}
+
 func TestASkippedTestOfAStepBesideOthersFailsWhereItShould(t *testing.T) {
 	steps, err := tierOf(t, "& one | script | echo '1 passed, 0 failed, 1 skipped'\n")
 	if err != nil {
@@ -71,7 +93,7 @@ func TestASkippedTestOfAStepBesideOthersFailsWhereItShould(t *testing.T) {
 }
 
 func TestATierWithoutStepsIsRefused(t *testing.T) {
-	for _, text := range []string{"", "wait\n", "& a | b\n", "a | odd | true\n"} {
+	for _, text := range []string{"", "wait\n", "& a | b\n", "a | odd | true\n", "a | plain | true\nwait a\n", "& a | plain | true\nwait a, b\n"} {
 		if _, err := tierOf(t, text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
@@ -89,15 +111,17 @@ func TestTheTiersAreRead(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		running := 0
+		var running []string
 		for _, s := range steps {
 			switch {
+			case s.wait && s.awaited == nil:
+				running = nil
 			case s.wait:
-				running = 0
+				running = slices.DeleteFunc(running, func(name string) bool { return slices.Contains(s.awaited, name) })
 			case s.beside:
-				running++
-			case strings.HasPrefix(s.name, "alone") && running > 0:
-				t.Errorf("%s: %s begins while %d others run: put a wait before it", f, s.name, running)
+				running = append(running, s.name)
+			case strings.HasPrefix(s.name, "alone") && running != nil:
+				t.Errorf("%s: %s begins while %s run: put a wait before it", f, s.name, running)
 			}
 		}
 	}
