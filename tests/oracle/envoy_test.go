@@ -239,6 +239,7 @@ var departures = []struct {
 	{"one form of hosts", func(m *reading) { m.canonicalHosts = true }},
 	{"request.headers[host]", func(m *reading) { m.canonicalHosts, m.foldedHostHeader = true, true }},
 	{"escapes of paths", func(m *reading) { m.escapesAsTheyCame, m.canonicalPatterns = false, true }},
+	{"decoded paths", func(m *reading) { m.escapesAsTheyCame, m.canonicalPatterns, m.decodedPaths = false, true, true }},
 	{"several fields of a name", func(m *reading) { m.cautiousFields = true }},
 	{"bytes of templates", func(m *reading) { m.fewBytes = false }},
 	{"peers as regular expressions", func(m *reading) { m.regexPeers = false }},

@@ -377,5 +377,8 @@ func (g generator) path(target string, level l7.PathNormalization) string {
 	if g.chance(20) {
 		path, _, _ = strings.Cut(target, "?") // as an author may copy it
 	}
+	if g.chance(20) {
+		path = decoded(path) // as an application has it
+	}
 	return g.pattern(path)
 }

@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,6 +28,8 @@ type reading struct {
 	foldedHostHeader bool
 	// canonicalPatterns: a pattern of paths also matches with the escapes that canonical paths have.
 	canonicalPatterns bool
+	// decodedPaths: a pattern of paths that keeps requests out also matches what the path decodes to.
+	decodedPaths bool
 	// escapesAsTheyCame: escapes that are kept keep the case that the client wrote.
 	escapesAsTheyCame bool
 	// parametersOfDots: a segment of dots is one with parameters, too.
@@ -45,7 +48,7 @@ type reading struct {
 // The readings of the engines.
 var (
 	byTheText = reading{}
-	ours      = reading{presentEmpty: true, emptyAllowsNobody: true, canonicalHosts: true, foldedHostHeader: true, canonicalPatterns: true, parametersOfDots: true, auditsInDryRun: true, cautiousFields: true}
+	ours      = reading{presentEmpty: true, emptyAllowsNobody: true, canonicalHosts: true, foldedHostHeader: true, canonicalPatterns: true, decodedPaths: true, parametersOfDots: true, auditsInDryRun: true, cautiousFields: true}
 	istios    = reading{presentEmpty: true, escapesAsTheyCame: true, parametersOfDots: true, fewBytes: true, regexPeers: true}
 )
 
@@ -143,7 +146,8 @@ func (j judge) operation(o *securityapi.Operation) bool {
 		j.lists(o.GetHosts(), o.GetNotHosts(), isText, j.host) &&
 		j.lists(o.GetPorts(), o.GetNotPorts(), isPort, j.port) &&
 		j.lists(o.GetMethods(), o.GetNotMethods(), isText, func(v string) bool { return match(v, j.request.method) }) &&
-		j.lists(o.GetPaths(), o.GetNotPaths(), isText, j.covers)
+		j.lists(o.GetPaths(), nil, isText, j.covers(j.action != securityapi.AuthorizationPolicy_ALLOW)) &&
+		j.lists(nil, o.GetNotPaths(), isText, j.covers(j.action == securityapi.AuthorizationPolicy_ALLOW))
 }
 
 // holds says whether a condition holds.
@@ -362,12 +366,25 @@ func (j judge) header(name, v string) bool {
 	return slices.ContainsFunc(j.request.values(name), func(value string) bool { return v == "*" && j.presentEmpty || match(v, value) })
 }
 
-// covers says whether a pattern of paths covers the path.
-func (j judge) covers(v string) bool {
-	if strings.Contains(v, "{*}") || strings.Contains(v, "{**}") {
-		return j.template(v).MatchString(j.path)
+// covers says whether a pattern of paths covers the path, and if keepsOut is set, what the path decodes to.
+func (j judge) covers(keepsOut bool) func(v string) bool {
+	return func(v string) bool {
+		is, other := match, canonical(v)
+		if strings.Contains(v, "{*}") || strings.Contains(v, "{**}") {
+			is, other = func(v, path string) bool { return j.template(v).MatchString(path) }, v
+		}
+		path := decoded(j.path)
+		return is(v, j.path) || j.canonicalPatterns && is(other, j.path) ||
+			keepsOut && j.decodedPaths && (is(v, path) || is(decoded(v), path))
 	}
-	return match(v, j.path) || j.canonicalPatterns && match(canonical(v), j.path)
+}
+
+// decoded is a text without escapes.
+func decoded(text string) string {
+	return escape.ReplaceAllStringFunc(text, func(e string) string {
+		code, _ := strconv.ParseUint(e[1:], 16, 8)
+		return string([]byte{byte(code)})
+	})
 }
 
 // template is a path template: {*} stands for one segment or a part of it, {**} for anything.
@@ -389,14 +406,17 @@ func whole(expression string) *regexp.Regexp {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// inPattern are escapes that may be cut off by the end of a beginning, and bytes that no path has.
-var inPattern = regexp.MustCompile("%[0-9A-Fa-f]{1,2}|[\"<>^`{|}]")
+// inPattern are escapes that may be cut off by the end of a beginning, and characters that no path has.
+var inPattern = regexp.MustCompile("%[0-9A-Fa-f]{1,2}|[\"<>^`{|}]|[^!-~]")
 
 // canonical is a pattern that is no template with the escapes that canonical paths have.
 func canonical(pattern string) string {
 	return inPattern.ReplaceAllStringFunc(pattern, func(part string) string {
 		if part[0] != '%' {
-			return fmt.Sprintf("%%%02X", part[0])
+			return url.PathEscape(part)
+		}
+		if unreserved := decoded(part); whole(`[A-Za-z0-9._~-]`).MatchString(unreserved) {
+			return unreserved
 		}
 		return strings.ToUpper(part)
 	})

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use ipnet::IpNet;
 
 use super::facts::RequestFacts;
-use super::path::PathPattern;
+use super::path::{self, PathValue};
 use super::policy::{HeaderName, RequestAction, Values};
 use crate::policy::StringMatch;
 
@@ -16,7 +16,7 @@ pub(super) enum Check {
     /// The patterns are in lower case.
     Host(Values<StringMatch>),
     Method(Values<StringMatch>),
-    Path(Values<PathPattern>),
+    Path(Values<PathValue>),
     Header(HeaderName, Values<StringMatch>),
     RemoteIp(Values<IpNet>),
     /// A condition on a token, of which only the signs are judged.
@@ -31,6 +31,8 @@ pub(super) struct Request<'a, F> {
     facts: &'a F,
     /// The authority in lower case, when it is first needed.
     host: OnceCell<Cow<'a, [u8]>>,
+    /// The path without escapes if it has any, when it is first needed.
+    decoded_path: OnceCell<Option<Vec<u8>>>,
 }
 
 impl<'a, F: RequestFacts> Request<'a, F> {
@@ -38,6 +40,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         Self {
             facts,
             host: OnceCell::new(),
+            decoded_path: OnceCell::new(),
         }
     }
 
@@ -61,6 +64,15 @@ impl<'a, F: RequestFacts> Request<'a, F> {
     #[inline]
     pub(super) fn path(&self) -> &[u8] {
         self.facts.path()
+    }
+
+    /// The canonical path without escapes, each octet as one character. None if it has none.
+    #[inline]
+    pub(super) fn decoded_path(&self) -> Option<&[u8]> {
+        let decoded = self
+            .decoded_path
+            .get_or_init(|| path::decoded(self.facts.path()));
+        decoded.as_deref()
     }
 
     /// The values of a header: of each field of the name, since an application may read any of them.
@@ -111,7 +123,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
                 let path = self.path();
                 // A CONNECT has no path. What an ALLOW rule says of paths, exceptions too, admits none.
                 !(path.is_empty() && action == RequestAction::Allow)
-                    && values.admit(|pattern| pattern.matches(path))
+                    && values.admit(|value| value.matches(path, || self.decoded_path()))
             }
             Check::Header(name, values) => self.fields_pass(name, values, action),
             Check::RemoteIp(values) => {

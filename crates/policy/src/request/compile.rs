@@ -9,7 +9,7 @@ use super::atom::{Interner, PeerAtom};
 use super::check::Check;
 use super::clause::{Clause, Head, PeerCheck, Rule};
 use super::filing::Files;
-use super::path::{PathPattern, canonical_target};
+use super::path::{PathPattern, PathValue, canonical_target};
 use super::peer::PeerBits;
 use super::policy::{
     ConditionMatch, HeaderName, OperationMatch, RequestAction, RequestPolicy, RequestRule,
@@ -152,7 +152,9 @@ impl Compiler<'_> {
             policy,
             action,
             from: self.clauses_of(&rule.from, Self::source),
-            to: self.clauses_of(&rule.to, Self::operation),
+            to: self.clauses_of(&rule.to, |compiler, operation| {
+                compiler.operation(operation, action)
+            }),
             when: self.push(when),
         }
     }
@@ -200,7 +202,7 @@ impl Compiler<'_> {
         clause
     }
 
-    fn operation(&mut self, operation: &OperationMatch) -> Clause {
+    fn operation(&mut self, operation: &OperationMatch, action: RequestAction) -> Clause {
         let OperationMatch {
             hosts,
             ports,
@@ -213,7 +215,7 @@ impl Compiler<'_> {
         }
         self.peer(&mut clause, ports, PeerAtom::DestinationPort);
         request(&mut clause, methods, Check::Method);
-        request(&mut clause, &escaped(paths), Check::Path);
+        request(&mut clause, &path_values(paths, action), Check::Path);
         request(&mut clause, &mapped(hosts, lower), Check::Host);
         clause
     }
@@ -318,10 +320,21 @@ fn mapped(
     }
 }
 
-/// The patterns of paths, and those with other escapes than canonical paths have (RFC 3986 §6.2.2.1) once more with these: paths that
-/// are not normalised may have either.
-fn escaped(values: &Values<PathPattern>) -> Values<PathPattern> {
-    both(values, PathPattern::canonical)
+/// The values of paths in a rule of this action. What admits a request covers its canonical path alone, and what keeps one out also
+/// covers what that path decodes to.
+fn path_values(paths: &Values<PathPattern>, action: RequestAction) -> Values<PathValue> {
+    let strict = |list: &[PathPattern]| list.iter().flat_map(PathValue::strict).collect();
+    let wide = |list: &[PathPattern]| list.iter().flat_map(PathValue::wide).collect();
+    match action {
+        RequestAction::Allow => Values {
+            any: strict(&paths.any),
+            not: wide(&paths.not),
+        },
+        RequestAction::Deny | RequestAction::Audit | RequestAction::Custom => Values {
+            any: wide(&paths.any),
+            not: strict(&paths.not),
+        },
+    }
 }
 
 /// The values, and each that has another form once more in that form.

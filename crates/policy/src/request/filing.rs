@@ -99,6 +99,9 @@ impl Files {
     ) {
         if !self.paths.is_empty() {
             self.paths.find(request.path(), &mut take);
+            if let Some(decoded) = request.decoded_path() {
+                self.paths.find(decoded, &mut take);
+            }
         }
         if !self.hosts.is_empty() && may_find(&self.hosts, request.authority()) {
             self.hosts.find(request.host(), &mut take);
@@ -164,7 +167,7 @@ fn keys(check: &Check) -> Option<Keys> {
         Check::Method(values) => (Attribute::Method, values.any.clone()),
         Check::Header(name, values) => (Attribute::Header(name.clone()), values.any.clone()),
         Check::Path(values) => {
-            let patterns = values.any.iter().map(|pattern| match pattern {
+            let patterns = values.any.iter().map(|value| match &value.pattern {
                 // The index takes presence for every path that is there, of which the check says no more.
                 PathPattern::Text(text) => text.clone(),
                 PathPattern::Template(template) => {

@@ -33,63 +33,185 @@ impl PathPattern {
     }
 
     /// The pattern with the escapes that canonical paths have. None if it has these already.
-    pub(super) fn canonical(&self) -> Option<Self> {
-        let text = |text: &Strng| canonical_escapes(text, false).map(Strng::from);
+    fn canonical(&self) -> Option<Self> {
         Some(match self {
-            PathPattern::Text(StringMatch::Exact(whole)) => {
-                PathPattern::Text(StringMatch::Exact(text(whole)?))
+            PathPattern::Text(text) => {
+                PathPattern::Text(mapped(text, |text| canonical_escapes(text, false))?)
             }
-            PathPattern::Text(StringMatch::Prefix(prefix)) => {
-                PathPattern::Text(StringMatch::Prefix(text(prefix)?))
-            }
-            PathPattern::Text(StringMatch::Suffix(suffix)) => {
-                PathPattern::Text(StringMatch::Suffix(text(suffix)?))
-            }
-            PathPattern::Text(StringMatch::Presence) => return None,
             PathPattern::Template(template) => {
                 let text = canonical_escapes(&template.text, true)?;
                 PathPattern::Template(PathTemplate::new(&text).ok()?)
             }
         })
     }
+
+    /// The pattern over decoded paths, if its author wrote escapes. None if it has none.
+    fn decoded(&self) -> Option<Self> {
+        Some(match self {
+            PathPattern::Text(text) => PathPattern::Text(mapped(text, decoded_text)?),
+            PathPattern::Template(template) => PathPattern::Template(template.decoded()?),
+        })
+    }
+
+    /// The pattern over decoded paths, if its author wrote none but decoded characters. None if both are the same.
+    fn spread(&self) -> Option<Self> {
+        let octets =
+            |text: &str| (!text.is_ascii()).then(|| text.bytes().map(char::from).collect());
+        match self {
+            PathPattern::Text(text) => mapped(text, octets).map(PathPattern::Text),
+            // Templates are ASCII.
+            PathPattern::Template(_) => None,
+        }
+    }
 }
 
-/// The pattern over a path with its query, with the escapes that canonical paths have before the query. None if it has these already.
-pub(super) fn canonical_target(pattern: &StringMatch) -> Option<StringMatch> {
-    let text = |text: &Strng| {
-        let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
-        Some(Strng::from(canonical_escapes(path, false)? + query))
-    };
+/// A pattern over one form of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PathValue {
+    /// The pattern.
+    pub(super) pattern: PathPattern,
+    form: Form,
+}
+
+/// The form of a path that a pattern is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Canonical,
+    Decoded,
+    Either,
+}
+
+impl PathValue {
+    /// The values of a pattern that admits requests. It covers the canonical path alone: `/a/b` is not `/a%2Fb` for it.
+    pub(super) fn strict(pattern: &PathPattern) -> impl Iterator<Item = Self> {
+        let of = |pattern| Self {
+            pattern,
+            form: Form::Canonical,
+        };
+        [Some(pattern.clone()), pattern.canonical()]
+            .into_iter()
+            .flatten()
+            .map(of)
+    }
+
+    /// The values of a pattern that keeps requests out. It also covers each path that decodes to what its author wrote, since the
+    /// application may decode the path: `/a@b` is also `/a%40b` for it, and `/a/b` also `/a%2Fb`.
+    pub(super) fn wide(pattern: &PathPattern) -> impl Iterator<Item = Self> {
+        let of = |form| move |pattern| Self { pattern, form };
+        let spread = pattern.spread();
+        let own = match spread {
+            None => Form::Either,
+            Some(_) => Form::Canonical,
+        };
+        [
+            Some(of(own)(pattern.clone())),
+            pattern.canonical().map(of(Form::Canonical)),
+            spread.map(of(Form::Decoded)),
+            pattern.decoded().map(of(Form::Decoded)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// True if the pattern covers the path. `decoded` is asked for its decoded form, if it has another one.
+    #[inline]
+    pub(super) fn matches<'a>(
+        &self,
+        path: &[u8],
+        decoded: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> bool {
+        match self.form {
+            Form::Canonical => self.pattern.matches(path),
+            Form::Decoded => self.pattern.matches(decoded().unwrap_or(path)),
+            Form::Either => {
+                self.pattern.matches(path)
+                    || decoded().is_some_and(|decoded| self.pattern.matches(decoded))
+            }
+        }
+    }
+}
+
+/// The path without escapes, each of its octets as one character: a text whatever its octets are. None if that is the path itself.
+pub(super) fn decoded(path: &[u8]) -> Option<Vec<u8>> {
+    if path.is_ascii() && !path.contains(&b'%') {
+        return None;
+    }
+    let octets: String = octets(path).map(|(octet, _)| char::from(octet)).collect();
+    Some(octets.into_bytes())
+}
+
+/// The octets that a text with escapes stands for. Each has the text behind `%` if it was escaped.
+fn octets(text: &[u8]) -> impl Iterator<Item = (u8, Option<&[u8]>)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if let [b'%', behind @ ..] = rest
+            && let Some((digits, behind)) = behind.split_at_checked(2)
+            && let (Some(high), Some(low)) = (hex(digits[0]), hex(digits[1]))
+        {
+            rest = behind;
+            return Some((high << 4 | low, Some(digits)));
+        }
+        let (octet, behind) = rest.split_first()?;
+        rest = behind;
+        Some((*octet, None))
+    })
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|digit| digit as u8)
+}
+
+/// The text of a pattern without its escapes, as [`decoded`] has it. None if it has no escapes.
+fn decoded_text(text: &str) -> Option<String> {
+    let is_escaped = octets(text.as_bytes()).any(|(_, digits)| digits.is_some());
+    is_escaped.then(|| {
+        let octets = octets(text.as_bytes());
+        octets.map(|(octet, _)| char::from(octet)).collect()
+    })
+}
+
+/// The pattern with its text mapped. None if there is no other text.
+fn mapped(pattern: &StringMatch, map: impl Fn(&str) -> Option<String>) -> Option<StringMatch> {
+    let map = |text: &Strng| map(text).map(Strng::from);
     Some(match pattern {
-        StringMatch::Exact(whole) => StringMatch::Exact(text(whole)?),
-        StringMatch::Prefix(prefix) => StringMatch::Prefix(text(prefix)?),
-        StringMatch::Suffix(suffix) => StringMatch::Suffix(text(suffix)?),
+        StringMatch::Exact(whole) => StringMatch::Exact(map(whole)?),
+        StringMatch::Prefix(prefix) => StringMatch::Prefix(map(prefix)?),
+        StringMatch::Suffix(suffix) => StringMatch::Suffix(map(suffix)?),
         StringMatch::Presence => return None,
     })
 }
 
-/// The text with capital digits behind each `%`, and with escapes for characters that no path has (RFC 3986 §3.3). The braces
-/// of a template are its operators. None if the text has no other form.
+/// The pattern over a path with its query, with the escapes that canonical paths have before the query. None if it has these already.
+pub(super) fn canonical_target(pattern: &StringMatch) -> Option<StringMatch> {
+    mapped(pattern, |text| {
+        let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+        Some(canonical_escapes(path, false)? + query)
+    })
+}
+
+/// The text as canonical paths have it (RFC 3986 §6.2.2): escapes have capital digits, unreserved characters have none, and
+/// octets that no path has (§3.3) have one. The braces of a template are its operators. None if the text has no other form.
 fn canonical_escapes(text: &str, is_template: bool) -> Option<String> {
-    let mut escape = 0;
     let mut canonical = String::with_capacity(text.len());
-    for char in text.chars() {
-        let digits = std::mem::take(&mut escape);
-        match char {
-            '%' => {
-                escape = 2;
-                canonical.push(char);
-            }
-            '{' | '}' if is_template => canonical.push(char),
-            '"' | '<' | '>' | '^' | '`' | '{' | '|' | '}' => {
-                canonical.push_str(&format!("%{:02X}", char as u32));
-            }
-            _ if digits > 0 && char.is_ascii_hexdigit() => {
-                escape = digits - 1;
-                canonical.push(char.to_ascii_uppercase());
-            }
-            _ => canonical.push(char),
+    for (octet, digits) in octets(text.as_bytes()) {
+        let is_escaped = match octet {
+            b'{' | b'}' if is_template && digits.is_none() => false,
+            b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}' | ..=b' ' | 0x7f.. => true,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => false,
+            _ => digits.is_some(),
+        };
+        if is_escaped {
+            canonical.push_str(&format!("%{octet:02X}"));
+        } else {
+            canonical.push(char::from(octet));
         }
+    }
+    // The end of a beginning may cut an escape off.
+    if let [.., b'%', digit] = canonical.as_bytes()
+        && digit.is_ascii_hexdigit()
+    {
+        let last = canonical.split_off(canonical.len() - 1);
+        canonical.push_str(&last.to_ascii_uppercase());
     }
     (canonical != text).then_some(canonical)
 }
@@ -101,6 +223,8 @@ fn canonical_escapes(text: &str, is_template: bool) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathTemplate {
     text: Strng,
+    /// The text before the first operator.
+    prefix: Strng,
     /// The segments before the last operator or the end.
     segments: Vec<Segment>,
     end: End,
@@ -151,6 +275,7 @@ impl PathTemplate {
         };
         let mut template = Self {
             text: text.into(),
+            prefix: text[..text.find('{').unwrap_or(text.len())].into(),
             segments: Vec::new(),
             end: End::Nothing,
         };
@@ -211,7 +336,9 @@ impl PathTemplate {
         match (&self.end, rest.strip_prefix(b"/")) {
             (End::Nothing, _) => rest.is_empty(),
             (End::One(end), Some(found)) => {
-                found.len() > end.len() && !found.contains(&b'/') && found.ends_with(end.as_bytes())
+                // The end of a decoded template may have slashes.
+                let one = found.strip_suffix(end.as_bytes());
+                one.is_some_and(|one| !one.is_empty() && !one.contains(&b'/'))
             }
             (End::Many(end), Some(found)) => found.ends_with(end.as_bytes()),
             (_, None) => false,
@@ -220,8 +347,33 @@ impl PathTemplate {
 
     /// The text before the first operator: every path that the template covers begins with it.
     pub fn literal_prefix(&self) -> &str {
-        let end = self.text.find('{').unwrap_or(self.text.len());
-        &self.text[..end]
+        &self.prefix
+    }
+
+    /// The template over decoded paths. None if its text has no escapes.
+    fn decoded(&self) -> Option<Self> {
+        decoded_text(&self.text)?;
+        let decode = |text: &Strng| decoded_text(text).map_or_else(|| text.clone(), Strng::from);
+        let mut segments = Vec::new();
+        for segment in &self.segments {
+            match segment {
+                Segment::One => segments.push(Segment::One),
+                Segment::Literal(text) => {
+                    let text = decode(text);
+                    segments.extend(text.split('/').map(|part| Segment::Literal(part.into())));
+                }
+            }
+        }
+        Some(Self {
+            text: self.text.clone(),
+            prefix: decode(&self.prefix),
+            segments,
+            end: match &self.end {
+                End::Nothing => End::Nothing,
+                End::One(end) => End::One(decode(end)),
+                End::Many(end) => End::Many(decode(end)),
+            },
+        })
     }
 
     /// The template as its author wrote it.

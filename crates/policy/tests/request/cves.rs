@@ -1,6 +1,10 @@
 //! Published faults of matchers, one row each: what they let pass is refused here.
 
-use lateen_policy::request::{OperationMatch, RequestAction, RequestRule};
+use lateen_http::{Path, PathLevel, PathRules};
+use lateen_policy::StringMatch;
+use lateen_policy::request::{OperationMatch, PathPattern, RequestAction, RequestRule, Values};
+use proptest::prelude::{Just, Strategy, prop, prop_assert, prop_assume, prop_oneof, proptest};
+use proptest::sample::select;
 
 use super::support::*;
 
@@ -95,6 +99,122 @@ fn escapes_in_lower_case_do_not_miss_a_canonical_path() {
     }
     // A path that is not normalised may have the author's digits.
     assert!(denied(to_paths(&["/a%2fb"]), &Request::get("/a%2fb")));
+}
+
+/// An application decodes a path once, and an author may write what it gets then.
+#[test]
+fn a_deny_covers_every_path_that_decodes_to_its_pattern() {
+    for (pattern, target) in [
+        ("/caf\u{e9}", "/caf%C3%A9"),
+        ("/caf\u{e9}/*", "/caf%C3%A9/x"),
+        ("*/\u{e9}", "/x/%C3%A9"),
+        ("/a b", "/a%20b"),
+        ("/%61dmin", "/admin"),
+        ("/%61dmin/{*}", "/admin/x"),
+        ("/a@b", "/a%40b"),
+        ("/a%40b", "/a@b"),
+        ("/a@b/{**}", "/a%40b/c"),
+        ("/a%40b/{*}", "/a@b/c"),
+        ("/a%2Fb/{*}", "/a/b/c"),
+        ("/{*}%2Fb@", "/a%2Fb%40"),
+        ("/a/b", "/a%2Fb"),
+        ("/a;b", "/a%3Bb"),
+        ("/a%b", "/a%25b"),
+        ("/%61", "/%2561"),
+        ("/%ff@", "/%FF%40"),
+        ("/a?b", "/a%3Fb"),
+    ] {
+        let request = Request::get(target);
+        assert!(denied(to_paths(&[pattern]), &request), "{pattern} {target}");
+        let except = to(OperationMatch {
+            paths: not(&[pattern], path),
+            ..OperationMatch::default()
+        });
+        assert!(!admitted(except, &request), "{pattern} {target}");
+    }
+    for (pattern, target) in [("*40", "/a@"), ("/a%2540", "/a%40"), ("/b", "/%C3%A9")] {
+        let request = Request::get(target);
+        assert!(
+            !denied(to_paths(&[pattern]), &request),
+            "{pattern} {target}"
+        );
+    }
+}
+
+/// A path with an encoded character that has a meaning is another resource (RFC 3986 §2.2), and an ALLOW does not speak of it.
+#[test]
+fn an_allow_covers_no_path_but_the_one_that_its_author_wrote() {
+    for (pattern, target) in [("/a/b", "/a%2Fb"), ("/a@b", "/a%40b"), ("/a%2Fb", "/a/b")] {
+        let request = Request::get(target);
+        assert!(
+            !admitted(to_paths(&[pattern]), &request),
+            "{pattern} {target}"
+        );
+        let except = to(OperationMatch {
+            paths: not(&[pattern], path),
+            ..OperationMatch::default()
+        });
+        assert!(denied(except, &request), "{pattern} {target}");
+    }
+    for (pattern, target) in [
+        ("/caf\u{e9}", "/caf%C3%A9"),
+        ("/a b/*", "/a%20b/c"),
+        ("/%61dmin/{*}", "/admin/x"),
+    ] {
+        let request = Request::get(target);
+        assert!(
+            admitted(to_paths(&[pattern]), &request),
+            "{pattern} {target}"
+        );
+    }
+}
+
+/// The octets that a path stands for, read from the left.
+fn decoded(path: &[u8]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    let mut rest = path.iter();
+    while let Some(&octet) = rest.next() {
+        octets.push(match octet {
+            b'%' => {
+                let digits: String = rest.by_ref().take(2).map(|&d| char::from(d)).collect();
+                u8::from_str_radix(&digits, 16).expect("an accepted path has whole escapes")
+            }
+            _ => octet,
+        });
+    }
+    octets
+}
+
+proptest! {
+    #[test]
+    fn a_deny_of_the_decoded_text_covers_every_path_that_is_accepted(
+        parts in prop::collection::vec(
+            prop_oneof![
+                4 => (0x20u8..0x7f).prop_map(|byte| char::from(byte).to_string()),
+                4 => prop::num::u8::ANY.prop_map(|byte| format!("%{byte:02x}")),
+                2 => prop::num::u8::ANY.prop_map(|byte| format!("%{byte:02X}")),
+                1 => Just("%C3%A9".to_owned()),
+                1 => Just("/../".to_owned()),
+            ],
+            0..8,
+        ),
+        level in select(&[
+            PathLevel::None, PathLevel::Base, PathLevel::MergeSlashes, PathLevel::DecodeAndMergeSlashes,
+        ][..]),
+    ) {
+        let rules = PathRules { level, ..PathRules::default() };
+        let accepted = Path::new(&format!("/{}", parts.concat()), rules);
+        prop_assume!(accepted.is_ok());
+        let accepted = accepted.unwrap();
+        let text = String::from_utf8(decoded(accepted.as_bytes()));
+        prop_assume!(text.is_ok());
+        let pattern = StringMatch::Exact(text.unwrap().as_str().into());
+        let rule = to(OperationMatch {
+            paths: Values { any: vec![PathPattern::Text(pattern)], not: Vec::new() },
+            ..OperationMatch::default()
+        });
+        prop_assert!(denied(rule, &Request::get(accepted.as_bytes())), "{:?}", accepted);
+    }
 }
 
 /// Hosts of requests are in lower case, also where a condition calls them a header.
