@@ -95,8 +95,8 @@ func (c *counts) add(o counts) {
 }
 
 // readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over. A step whose line
-// begins with & runs beside those after it, up to a line that says wait, with names behind it or, for all, without. In a tier whose results a page keeps, the duration of the
-// step and the files that it tests stand behind the kind: `name | kind 12m crates cmd | command`.
+// begins with & runs beside those after it, up to a line `wait NAME, NAME` that names it, or to a line `wait`. In a tier whose results
+// a page keeps, the duration of the step and the files that it tests stand behind the kind: `name | kind 12m crates cmd | command`.
 func readSteps(path string) ([]step, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

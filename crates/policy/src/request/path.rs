@@ -53,7 +53,7 @@ impl PathPattern {
         })
     }
 
-    /// The pattern over decoded paths, if its author wrote none but decoded characters. None if both are the same.
+    /// The pattern with each octet of its text as one character, as decoded paths have them. None if its text is ASCII.
     fn spread(&self) -> Option<Self> {
         let octets =
             |text: &str| (!text.is_ascii()).then(|| text.bytes().map(char::from).collect());
