@@ -159,6 +159,7 @@ func TestAnIstiodThatGoesHasGatewaysLookedAt(t *testing.T) {
 	r.deployer.IstioClass = true
 	r.lead()
 	r.eventually("the Gateway is left alone", func() bool { return slices.Equal(r.writes, []string{"Gateway/waypoint/status"}) })
+	r.eventually("they are watched", r.watches.Began("deployments"))
 	if err := r.client.Tracker().Delete(deployments, "istio-system", "istiod"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"lateen.dev/lateen/internal/kube/kubetest"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/waypoint"
 )
@@ -29,6 +30,7 @@ import (
 type rig struct {
 	t        *testing.T
 	client   *fake.FakeDynamicClient
+	watches  *kubetest.Watches
 	deployer *Deployer
 
 	mu sync.Mutex
@@ -47,6 +49,7 @@ func newRig(t *testing.T, objects ...string) *rig {
 	r := &rig{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), refuse: map[string]error{},
 		status: map[string]any{"observedGeneration": int64(9), "updatedReplicas": int64(1), "availableReplicas": int64(1)}}
 	r.client.PrependReactor("patch", "*", r.patched)
+	r.watches = kubetest.Count(&r.client.Fake)
 	r.deployer = New(Options{Client: r.client, DefaultsFrom: []string{"lateen-system"}, IstioNamespace: "istio-system", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return time.Unix(1000, 0) },
 		Settings: waypoint.Settings{Image: "proxy:1", Control: "https://control:15012"}})
 	for _, text := range objects {

@@ -75,6 +75,7 @@ func TestADeploymentThatGoesIsMadeAgain(t *testing.T) {
 	r.mu.Lock()
 	r.writes = nil
 	r.mu.Unlock()
+	r.eventually("they are watched", r.watches.Began("deployments"))
 	if err := r.client.Tracker().Delete(deployments, "shop", "waypoint"); err != nil {
 		t.Fatal(err)
 	}

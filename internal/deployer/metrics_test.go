@@ -49,6 +49,7 @@ func TestLooksAndErrorsAreCounted(t *testing.T) {
 	r.eventually("the Gateway counts as refused", func() bool {
 		return m.value("lateen_deployer_gateways", "Refused") == 1 && m.value("lateen_deployer_gateways", "Deployed") == 0
 	})
+	r.eventually("they are watched", r.watches.Began("gateways"))
 	if err := r.client.Tracker().Delete(gateways, "shop", "waypoint"); err != nil {
 		t.Fatal(err)
 	}

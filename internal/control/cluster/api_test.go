@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
+
+	"lateen.dev/lateen/internal/kube/kubetest"
 )
 
 // api is an API server in memory that, unlike the library's, refuses an update of what has changed since it was read.
@@ -23,6 +25,7 @@ type api struct {
 	away    atomic.Bool
 	version atomic.Int64
 	writes  atomic.Int64
+	watches *kubetest.Watches
 }
 
 var errAway = errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
@@ -60,6 +63,7 @@ func newAPI(objects ...runtime.Object) *api {
 		}
 		return false, nil, nil
 	})
+	a.watches = kubetest.Count(&a.Fake)
 	return a
 }
 

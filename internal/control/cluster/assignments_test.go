@@ -99,6 +99,7 @@ func TestReplicasThatWriteAtOnceLoseNothing(t *testing.T) {
 	if err := a.Update(t.Context(), func(map[string][]netip.Addr) bool { return false }); err != nil || api.writes.Load() != writes {
 		t.Errorf("it writes what did not change: %v", err)
 	}
+	eventually(t, "they are watched", api.watches.Began("configmaps"))
 	if err := api.CoreV1().ConfigMaps(home).Delete(t.Context(), AssignmentsConfigMap, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -274,6 +274,7 @@ func TestAPluggedInCAIsReadAgain(t *testing.T) {
 	bad["ca-key.pem"] = keyOf(t, next)
 	put(bad)
 	eventually(t, "the damage is told", func() bool { return strings.Contains(r.Status().Trouble, "is not the key of") })
+	eventually(t, "they are watched", api.watches.Began("secrets"))
 	if err := secrets.Delete(t.Context(), PluggedSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

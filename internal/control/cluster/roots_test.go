@@ -78,6 +78,7 @@ func TestEveryNamespaceHoldsTheRoots(t *testing.T) {
 	p.holds("one", "new")
 	p.Publish([]byte("two"))
 	p.holds("two", home, "a", "new")
+	eventually(t, "they are watched", api.watches.Began("configmaps"))
 	if err := api.CoreV1().ConfigMaps("a").Delete(t.Context(), RootConfigMap, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
