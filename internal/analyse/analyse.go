@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -21,6 +22,8 @@ import (
 // Input is the objects of a mesh.
 type Input struct {
 	Mesh translate.Mesh
+	// PathNormalization is how waypoints normalise paths before policies see them.
+	PathNormalization l7.PathNormalization
 	// OwnIdentityAccounts are the service accounts ("namespace/name") whose pods present a certificate of their own, captured or not.
 	OwnIdentityAccounts []string
 
@@ -82,6 +85,8 @@ const (
 	PeerWithoutPods       Code = "peer-without-pods"       // a rule names an account or namespace that no pod has now
 	PeerNotEnrolled       Code = "peer-not-enrolled"       // the pods that a rule names connect without an identity
 	UndeclaredPort        Code = "undeclared-port"         // a rule names a port that no container declares
+	UnmatchedPath         Code = "unmatched-path"          // a rule for waypoints has a pattern that matches no path
+	EscapedPath           Code = "escaped-path"            // a rule for waypoints has a pattern that matches paths with escapes alone
 
 	SelectsNoPod         Code = "selects-no-pod"         // no pod has the labels of a selector
 	NamespaceMissing     Code = "namespace-missing"      // the policy's own namespace does not exist

@@ -21,6 +21,8 @@ var Codes = []Explanation{
 	{PeerNotEnrolled, Warning, Partial, "the pods that a rule names are not enrolled; they connect without an identity, so the rule does not match them", "enrol their namespace; match pods that cannot be enrolled by `ipBlocks`"},
 	{PeerWithoutPods, Info, "", "a rule names a service account or a namespace that no pod has now", "nothing, if the pods are still to come"},
 	{UndeclaredPort, Info, "", "a rule names a port that no container of the policy's pods declares, though each of them declares some", "correct the port, unless the program listens on it all the same"},
+	{UnmatchedPath, Warning, Partial, "a rule for waypoints has a path pattern that matches no path, since paths are normalised before policies see them or requests with such a path are refused", "correct the pattern; the finding names the cause"},
+	{EscapedPath, Warning, Partial, "a path pattern of a rule that keeps requests out matches paths with an escape alone, as `/a%3Fb` for `/a?b`", "correct the pattern; the finding names the cause"},
 	{SelectsNoPod, Warning, Ineffective, "no pod has the labels of the policy's selector", "correct the labels"},
 	{NamespaceMissing, Warning, Ineffective, "the policy's own namespace does not exist", "correct the namespace"},
 	{NamespaceWithoutPods, Warning, Ineffective, "nothing runs in the policy's namespace", "nothing, if the pods are still to come"},

@@ -26,6 +26,7 @@ const (
 func (a *analysis) authorization(p *policy) {
 	if translate.Targeted(p.AuthorizationPolicy) {
 		a.peers(p) // what waypoints make of it, its conditions say
+		a.paths(p)
 		return
 	}
 	if p.translated == nil {

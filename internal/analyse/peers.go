@@ -13,13 +13,17 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// values is a list of a rule that names peers.
+// values is a list of a rule.
 type values struct {
-	field  string
-	list   []string
-	except bool // the peers that are named are left out of the rule
-	of     func(a *analysis, p *policy, value string) (Finding, bool)
+	field string
+	list  []string
+	// none is what the rule leaves out if a value matches nothing. It is empty for a list of what the rule is about.
+	none string
+	of   func(a *analysis, p *policy, value string) (Finding, bool)
 }
+
+// nobody is left out by an exception that matches no identity.
+const nobody = "nobody"
 
 // peers looks at everything in a policy's rules that names peers.
 func (a *analysis) peers(p *policy) {
@@ -27,9 +31,9 @@ func (a *analysis) peers(p *policy) {
 		for j, from := range rule.GetFrom() {
 			s, at := from.GetSource(), fmt.Sprintf("spec.rules[%d].from[%d].source.", i, j)
 			for _, v := range []values{
-				{at + "principals", s.GetPrincipals(), false, (*analysis).principal}, {at + "notPrincipals", s.GetNotPrincipals(), true, (*analysis).principal},
-				{at + "namespaces", s.GetNamespaces(), false, (*analysis).namespace}, {at + "notNamespaces", s.GetNotNamespaces(), true, (*analysis).namespace},
-				{at + "serviceAccounts", s.GetServiceAccounts(), false, (*analysis).account}, {at + "notServiceAccounts", s.GetNotServiceAccounts(), true, (*analysis).account},
+				{at + "principals", s.GetPrincipals(), "", (*analysis).principal}, {at + "notPrincipals", s.GetNotPrincipals(), nobody, (*analysis).principal},
+				{at + "namespaces", s.GetNamespaces(), "", (*analysis).namespace}, {at + "notNamespaces", s.GetNotNamespaces(), nobody, (*analysis).namespace},
+				{at + "serviceAccounts", s.GetServiceAccounts(), "", (*analysis).account}, {at + "notServiceAccounts", s.GetNotServiceAccounts(), nobody, (*analysis).account},
 			} {
 				a.values(p, v)
 			}
@@ -45,8 +49,8 @@ func (a *analysis) condition(p *policy, at string, when *securityapi.Condition) 
 		"source.principal": (*analysis).principal, "source.namespace": (*analysis).namespace, "source.serviceAccount": (*analysis).account,
 	}[when.GetKey()]
 	if of != nil {
-		a.values(p, values{at + "values", when.Values, false, of})
-		a.values(p, values{at + "notValues", when.NotValues, true, of})
+		a.values(p, values{at + "values", when.Values, "", of})
+		a.values(p, values{at + "notValues", when.NotValues, nobody, of})
 	}
 }
 
@@ -57,8 +61,8 @@ func (a *analysis) values(p *policy, v values) {
 			continue
 		}
 		f.Field = fmt.Sprintf("%s[%d]", v.field, i)
-		if v.except {
-			f.Message += "; so it excepts nobody"
+		if v.none != "" && f.Code != EscapedPath {
+			f.Message += "; so it excepts " + v.none
 		}
 		if f.Severity == Warning {
 			f.State = Partial

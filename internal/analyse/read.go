@@ -20,6 +20,10 @@ func Read(mesh translate.Mesh, entries []model.Entry) *Input {
 			continue
 		}
 		switch v := e.Object.Value.(type) {
+		case *corev1.ConfigMap:
+			if e.Object.Key == mesh.ConfigKey() {
+				in.PathNormalization = translate.ReadMeshConfig(mesh, v).Settings.GetPathNormalization()
+			}
 		case *corev1.Namespace:
 			in.Namespaces = append(in.Namespaces, v)
 		case *corev1.Pod:

@@ -180,16 +180,24 @@ func (r *reader) block(field, v string) *l7.Block {
 
 func (r *reader) paths(field string, values []string) (out []*l7.PathMatch) {
 	for _, v := range values {
-		switch {
-		case !strings.Contains(v, oneSegment) && !strings.Contains(v, anySegments):
-			out = append(out, &l7.PathMatch{Match: &l7.PathMatch_Text{Text: text(v)}})
-		case validTemplate(v):
-			out = append(out, &l7.PathMatch{Match: &l7.PathMatch_Template{Template: v}})
-		default:
+		if m := PathPattern(v); m != nil {
+			out = append(out, m)
+		} else {
 			r.refuse(field, v)
 		}
 	}
 	return out
+}
+
+// PathPattern reads a pattern of paths as waypoints do. It is nil for a template that means nothing.
+func PathPattern(v string) *l7.PathMatch {
+	switch {
+	case !strings.Contains(v, oneSegment) && !strings.Contains(v, anySegments):
+		return &l7.PathMatch{Match: &l7.PathMatch_Text{Text: text(v)}}
+	case validTemplate(v):
+		return &l7.PathMatch{Match: &l7.PathMatch_Template{Template: v}}
+	}
+	return nil
 }
 
 // The operators of path templates.

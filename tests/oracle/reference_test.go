@@ -371,7 +371,7 @@ func (j judge) covers(keepsOut bool) func(v string) bool {
 	return func(v string) bool {
 		is, other := match, canonical(v)
 		if strings.Contains(v, "{*}") || strings.Contains(v, "{**}") {
-			is, other = func(v, path string) bool { return j.template(v).MatchString(path) }, v
+			is, other = func(v, path string) bool { return j.template(v).MatchString(path) }, canonicalTemplate(v)
 		}
 		path := decoded(j.path)
 		return is(v, j.path) || j.canonicalPatterns && is(other, j.path) ||
@@ -420,6 +420,11 @@ func canonical(pattern string) string {
 		}
 		return strings.ToUpper(part)
 	})
+}
+
+// canonicalTemplate is a template with the escapes that canonical paths have. Its operators stay.
+func canonicalTemplate(v string) string {
+	return regexp.MustCompile(`[^{*}]+`).ReplaceAllStringFunc(v, canonical)
 }
 
 // normal is the path of a target: without the query, a backslash is a slash, and normalised as RFC 3986 §6.2.2 has it. Above level BASE
