@@ -232,11 +232,14 @@ func (g generator) condition(of request) *securityapi.Condition {
 	return c
 }
 
-// value draws one of the values that a request has in fields of a name; it is empty without any.
+// value draws one of the values that a request has in fields of a name, or several fields joined; it is empty without any.
 func (g generator) value(of request, name string) string {
 	values := of.values(name)
 	if len(values) == 0 {
 		return ""
+	}
+	if len(values) > 1 && g.chance(30) {
+		return strings.Join(values, pick(g, []string{",", ", "}))
 	}
 	return pick(g, values)
 }

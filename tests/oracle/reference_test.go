@@ -38,8 +38,8 @@ type reading struct {
 	fewBytes bool
 	// auditsInDryRun: an AUDIT policy in dry run audits.
 	auditsInDryRun bool
-	// cautiousFields: of several fields of a name each must pass the values of an ALLOW rule, and one is enough for other rules. Otherwise a
-	// value matches if one of the fields has it.
+	// cautiousFields: of several fields of a name each must pass the values of an ALLOW rule, and one is enough for other rules. What keeps
+	// requests out also covers the fields joined with commas. Otherwise a value matches if one of the fields has it.
 	cautiousFields bool
 	// regexPeers: namespaces, and principals by their end, are regular expressions over the whole identity.
 	regexPeers bool
@@ -152,21 +152,28 @@ func (j judge) operation(o *securityapi.Operation) bool {
 
 // holds says whether a condition holds.
 func (j judge) holds(c *securityapi.Condition) bool {
-	holds := func(j judge) bool { return j.lists(c.GetValues(), c.GetNotValues(), form(c.GetKey()), j.condition(c)) }
 	name, isHeader := strings.CutPrefix(c.GetKey(), "request.headers[")
 	values := j.request.values(strings.TrimSuffix(name, "]"))
 	if !j.cautiousFields || !isHeader || len(values) < 2 {
-		return holds(j)
+		return j.lists(c.GetValues(), c.GetNotValues(), form(c.GetKey()), j.condition(c))
+	}
+	passes := func(c *securityapi.Condition, value string) bool {
+		one := j
+		one.request.fields = []field{{strings.TrimSuffix(name, "]"), value}}
+		return one.lists(c.GetValues(), c.GetNotValues(), form(c.GetKey()), one.condition(c))
 	}
 	passed := 0
 	for _, v := range values {
-		one := j
-		one.request.fields = []field{{strings.TrimSuffix(name, "]"), v}}
-		if holds(one) {
+		if passes(c, v) {
 			passed++
 		}
 	}
-	return passed == len(values) || passed > 0 && j.action != securityapi.AuthorizationPolicy_ALLOW
+	joined := []string{strings.Join(values, ","), strings.Join(values, ", ")}
+	if j.action == securityapi.AuthorizationPolicy_ALLOW {
+		exceptions := &securityapi.Condition{Key: c.GetKey(), NotValues: c.GetNotValues()}
+		return passed == len(values) && passes(exceptions, joined[0]) && passes(exceptions, joined[1])
+	}
+	return passed > 0 || len(c.GetValues()) > 0 && (passes(c, joined[0]) || passes(c, joined[1]))
 }
 
 // condition returns the comparison of one value of a condition; nil if there is no such attribute.

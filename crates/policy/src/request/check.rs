@@ -1,9 +1,11 @@
 //! Comparisons with a request: the part of a clause that a peer cannot decide.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
 
 use ipnet::IpNet;
+use lateen_http::FieldName;
 
 use super::facts::RequestFacts;
 use super::path::{self, PathValue};
@@ -33,7 +35,15 @@ pub(super) struct Request<'a, F> {
     host: OnceCell<Cow<'a, [u8]>>,
     /// The path without escapes if it has any, when it is first needed.
     decoded_path: OnceCell<Option<Vec<u8>>>,
+    /// The joined values of names of several fields, when they are first needed.
+    joined: RefCell<Vec<(FieldName, Rc<Joined>)>>,
 }
+
+/// The separators with which applications join the fields of a name into one value (RFC 9110 §5.3).
+const SEPARATORS: [&[u8]; 2] = [b",", b", "];
+
+/// The values of all fields of a name, joined with each separator.
+type Joined = [Vec<u8>; SEPARATORS.len()];
 
 impl<'a, F: RequestFacts> Request<'a, F> {
     pub(super) fn new(facts: &'a F) -> Self {
@@ -41,6 +51,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
             facts,
             host: OnceCell::new(),
             decoded_path: OnceCell::new(),
+            joined: RefCell::default(),
         }
     }
 
@@ -88,8 +99,36 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         }
     }
 
+    /// Gives the joined values of a name to `take`, if it has several fields: an application may read these in place of the fields.
+    pub(super) fn joined_values(&self, name: &HeaderName, take: impl FnMut(&[u8])) {
+        let HeaderName::Field(name) = name else {
+            return;
+        };
+        if !self.facts.may_have(name) || self.facts.fields(name).nth(1).is_none() {
+            return;
+        }
+        // `take` may ask for joined values itself, so nothing is borrowed when it runs.
+        let joined = self.joined_fields(name);
+        joined.iter().map(Vec::as_slice).for_each(take);
+    }
+
+    /// The joined values of a name. They are kept for all rules, so that long fields are copied once in a request.
+    fn joined_fields(&self, name: &FieldName) -> Rc<Joined> {
+        let mut all = self.joined.borrow_mut();
+        if let Some((_, joined)) = all.iter().find(|(known, _)| known == name) {
+            return joined.clone();
+        }
+        let fields: Vec<&[u8]> = self.facts.fields(name).collect();
+        let joined = Rc::new(SEPARATORS.map(|separator| fields.join(separator)));
+        all.push((name.clone(), joined.clone()));
+        joined
+    }
+
     /// True if the fields of a name pass the values for a policy of this action. Which of several fields an application reads is
     /// unknown (CVE-2026-26308): an ALLOW rule needs all of them to pass, and one field is enough for other rules.
+    ///
+    /// An application may also read the fields as one value. What keeps requests out therefore covers the joined value as well: the
+    /// values of DENY, AUDIT and CUSTOM rules, and the exceptions of ALLOW rules.
     fn fields_pass(
         &self,
         name: &HeaderName,
@@ -103,8 +142,23 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         });
         match (is_there, action) {
             (false, _) => values.admit(|_| false),
-            (true, RequestAction::Allow) => all,
-            (true, RequestAction::Deny | RequestAction::Audit | RequestAction::Custom) => some,
+            (true, RequestAction::Allow) => {
+                let mut excepted = false;
+                if all && !values.not.is_empty() {
+                    self.joined_values(name, |joined| {
+                        excepted |= values.not.iter().any(|pattern| present_or(pattern, joined));
+                    });
+                }
+                all && !excepted
+            }
+            (true, RequestAction::Deny | RequestAction::Audit | RequestAction::Custom) => {
+                if !some && !values.any.is_empty() {
+                    self.joined_values(name, |joined| {
+                        some |= values.admit(|pattern| present_or(pattern, joined));
+                    });
+                }
+                some
+            }
         }
     }
 

@@ -111,6 +111,7 @@ impl Files {
         }
         for (name, index) in &self.headers {
             request.each_value(name, |value| index.find(value, &mut take));
+            request.joined_values(name, |joined| index.find(joined, &mut take));
         }
     }
 }

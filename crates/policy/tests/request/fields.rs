@@ -397,13 +397,71 @@ fn a_header_that_is_absent_matches_negative_values_alone() {
     );
 }
 
+/// True if a policy of this action with the one rule lets the request pass.
+fn passes(action: RequestAction, rule: RequestRule, request: &Request) -> bool {
+    let policies = compiled([policy("p", action, vec![rule])]);
+    let peer = policies.peer(&facts(None));
+    policies.decide(&peer, request).is_allow()
+}
+
 #[test]
-fn each_field_of_a_name_is_compared_by_itself() {
+fn the_joined_value_of_several_fields_admits_nobody() {
     let request = Request::default().with("x-user", "a").with("x-user", "b");
-    for value in ["a,b", "a*b", "a,*", "*,b"] {
+    for value in ["a,b", "a, b", "a*b", "a,*", "*,b"] {
         let rule = header("x-user", any(&[value], text));
-        assert!(!matches(rule, &facts(None), &request), "{value}");
+        assert!(!passes(RequestAction::Allow, rule, &request), "{value}");
     }
+}
+
+#[test]
+fn the_joined_value_of_several_fields_is_kept_out() {
+    let several = Request::default().with("x-user", "a").with("x-user", "b");
+    let one = Request::default().with("x-user", "a").with("x-other", "b");
+    for (value, is_covered) in [
+        ("a,b", true),
+        ("a, b", true),
+        ("a,*", true),
+        ("*,b", true),
+        ("*, b", true),
+        ("b,a", false),
+        ("a;b", false),
+        ("a,b,*", false),
+        ("ab", false),
+    ] {
+        let denied = header("x-user", any(&[value], text));
+        let is_denied = |request| !passes(RequestAction::Deny, denied.clone(), request);
+        assert_eq!(is_denied(&several), is_covered, "DENY of {value}");
+        assert!(!is_denied(&one), "DENY of {value}, one field");
+        let excepted = header("x-user", not(&[value], text));
+        let is_admitted = |request| passes(RequestAction::Allow, excepted.clone(), request);
+        assert_eq!(is_admitted(&several), !is_covered, "ALLOW but {value}");
+        assert!(is_admitted(&one), "ALLOW but {value}, one field");
+    }
+}
+
+/// Many rules are found by an index, which must know the joined value as well.
+#[test]
+fn the_joined_value_is_kept_out_by_one_of_many_rules() {
+    let request = Request::default().with("x-user", "a").with("x-user", "b");
+    let others = (0..500).map(|n| header("x-user", any(&[&format!("user-{n}")], text)));
+    for (value, is_covered) in [("a,b", true), ("a, *", true), ("*,b", true), ("b,a", false)] {
+        let rules = others
+            .clone()
+            .chain([header("x-user", any(&[value], text))])
+            .collect();
+        let policies = compiled([policy("p", RequestAction::Deny, rules)]);
+        let peer = policies.peer(&facts(None));
+        let is_denied = !policies.decide(&peer, &request).is_allow();
+        assert_eq!(is_denied, is_covered, "{value}");
+    }
+}
+
+/// An exception of a DENY admits, so the joined value is none of its business: each field is excepted, and nothing else is there.
+#[test]
+fn a_deny_of_all_but_some_values_admits_several_of_these() {
+    let rule = header("x-user", not(&["a", "b"], text));
+    let request = Request::default().with("x-user", "a").with("x-user", "b");
+    assert!(passes(RequestAction::Deny, rule, &request));
 }
 
 #[test]

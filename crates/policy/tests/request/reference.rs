@@ -183,7 +183,12 @@ mod naive {
                     let fields = self.request.fields.iter();
                     let of_name = fields.filter(|(known, _)| known == name.as_str());
                     let found: Vec<_> = of_name.map(|(_, value)| string(value)).collect();
-                    // An ALLOW rule is about all fields of the name, another rule about any.
+                    // An ALLOW rule is about all fields of the name, another rule about any. What keeps requests out also covers one
+                    // value that an application makes of several fields.
+                    let joined: Vec<_> = match found.len() {
+                        0 | 1 => Vec::new(),
+                        _ => vec![found.join(","), found.join(", ")],
+                    };
                     let passes = |value: Option<&String>| {
                         let mut alone = Tally::default();
                         alone.of(values, |p| value.is_some_and(|v| there(p, v)));
@@ -191,8 +196,16 @@ mod naive {
                     };
                     let held = match (found.is_empty(), action) {
                         (true, _) => passes(None),
-                        (false, RequestAction::Allow) => found.iter().all(|v| passes(Some(v))),
-                        (false, _) => found.iter().any(|v| passes(Some(v))),
+                        (false, RequestAction::Allow) => {
+                            found.iter().all(|v| passes(Some(v)))
+                                && !joined
+                                    .iter()
+                                    .any(|v| values.not.iter().any(|p| there(p, v)))
+                        }
+                        (false, _) => {
+                            found.iter().any(|v| passes(Some(v)))
+                                || !values.any.is_empty() && joined.iter().any(|v| passes(Some(v)))
+                        }
                     };
                     tally.failed += usize::from(!held);
                 }
@@ -316,7 +329,7 @@ fn values<T: Clone + std::fmt::Debug>(
 const HOSTS: &[&str] = &["a.example", "A.example:80", "b.example", ""];
 const METHODS: &[&str] = &["GET", "POST", "get"];
 const PATHS: &[&str] = &["/", "/a", "/a/b", "/a/b/c", "/b", "/\u{e9}"];
-const VALUES: &[&str] = &["1", "2", "1,2", "", "\u{fe}"];
+const VALUES: &[&str] = &["1", "2", "1,2", "1, 2", "", "\u{fe}"];
 const PRINCIPALS: &[&str] = &["td/ns/a/sa/w", "td/ns/b/sa/w", "ot/ns/a/sa/v"];
 const NAMES: &[&str] = &["a", "b", "td", "w", "ot"];
 
