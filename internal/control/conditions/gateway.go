@@ -23,6 +23,8 @@ type gatewayStatus struct {
 	kept      bool
 	// others says that a controller which is neither this mesh's nor Istio's wrote a condition of the Gateway.
 	others bool
+	// istios says that the condition Programmed is Istio's: what its proxies had acknowledged says nothing of this mesh's.
+	istios bool
 }
 
 type listener struct {
@@ -127,7 +129,7 @@ func readGateway(u *unstructured.Unstructured) *gatewayStatus {
 	if u.GetKind() != "Gateway" {
 		return nil
 	}
-	out := &gatewayStatus{others: toldByOthers(u)}
+	out := &gatewayStatus{others: toldByOthers(u), istios: programmedByIstio(u)}
 	each := func(field string, f func(map[string]any)) {
 		list, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", field)
 		all, _ := list.([]any)

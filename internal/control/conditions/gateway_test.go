@@ -224,6 +224,54 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 	}
 }
 
+// What this mesh's proxies once had acknowledged stays so while they are away. Istio's word for its own proxies is not taken for that.
+func TestIstiosProgrammedIsNotTakenForThisMeshs(t *testing.T) {
+	tunnel := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}
+	for name, c := range map[string]struct {
+		managers []string
+		status   model.Status // of what the proxies have, and its reason
+		reason   string
+		want     string
+	}{
+		"Istio's, and proxies are awaited":  {[]string{istioManager}, model.False, wellknown.ReasonAwaited, "Programmed=False/" + wellknown.ReasonAwaited + "@1"},
+		"Istio's, and there are no proxies": {[]string{istioManager}, model.Unknown, wellknown.ReasonNoProxies, "Programmed=Unknown/" + wellknown.ReasonNoProxies + "@1"},
+		"this mesh's":                       {[]string{fieldManager}, model.False, wellknown.ReasonAwaited, "Programmed=True/Programmed@1"},
+		"this mesh's after Istio's":         {[]string{istioManager, fieldManager}, model.False, wellknown.ReasonAwaited, "Programmed=True/Programmed@1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+			r.say(replica.Verdict{Status: c.status, Reason: c.reason, Message: "node n1 is awaited"})
+			gw := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}
+			gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionTrue, Reason: "Deployed", Message: "the deployer's"}}
+			r.put(shopGateway, "g1", 1, gw, map[string]any{"conditions": []any{
+				map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": int64(1)},
+				map[string]any{"type": "Programmed", "status": "True", "reason": "Programmed", "message": "earlier", "observedGeneration": int64(1)},
+			}}, inForce)
+			o, err := r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := o.(*unstructured.Unstructured).DeepCopy()
+			var entries []metav1.ManagedFieldsEntry
+			for _, manager := range c.managers {
+				entries = append(entries, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", APIVersion: "gateway.networking.k8s.io/v1", FieldsType: "FieldsV1",
+					FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Programmed\"}":{"f:status":{}}}}}`)}})
+			}
+			u.SetManagedFields(entries)
+			if err := r.client.Tracker().Update(resource["Gateway"], u, shopGateway.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			r.lead()
+			r.eventually("the status is written", func() bool { return r.writes.Load() > 0 })
+			r.idle()
+			if got, _ := r.status(shopGateway); got != "Accepted=True/Accepted@1 "+c.want {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // As in Istio, the name of a waypoint's class is enough.
 func TestAGatewayOfAClassWithoutAnObjectIsSpokenOf(t *testing.T) {
 	r := newRig(t)

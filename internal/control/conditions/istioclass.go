@@ -33,3 +33,9 @@ func toldByOthers(u *unstructured.Unstructured) bool {
 	}
 	return false
 }
+
+// programmedByIstio says whether Istio alone wrote the condition Programmed of a Gateway.
+func programmedByIstio(u *unstructured.Unstructured) bool {
+	managers := withdraw.Managers(u, programmed)
+	return slices.Contains(managers, istioManager) && !slices.Contains(managers, fieldManager)
+}

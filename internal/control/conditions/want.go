@@ -112,6 +112,9 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 		if !known {
 			return out, true
 		}
+		if present.gateway != nil && present.gateway.istios {
+			present.conditions = nil // an earlier Programmed is kept, and Istio's is none of this mesh
+		}
 		if key.Kind == "GatewayClass" {
 			add(accepted, model.Condition{Status: model.True, Reason: accepted, Message: "Gateways of this class are waypoints"})
 			return out, true
