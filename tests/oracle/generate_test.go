@@ -201,6 +201,9 @@ func (g generator) condition(of request) *securityapi.Condition {
 	switch g.IntN(20) {
 	default:
 		name := pick(g, fieldNames)
+		if repeated := g.repeated(of); repeated != "" && g.chance(50) {
+			name = repeated
+		}
 		put("request.headers["+name+"]", g.pattern(g.value(of, name)), g.pattern(pick(g, fieldValues)))
 	case 0:
 		put("source.ip", g.block(of.source), g.anyBlock())
@@ -232,13 +235,23 @@ func (g generator) condition(of request) *securityapi.Condition {
 	return c
 }
 
+// repeated is the first name of which a request has several fields; empty if there is none.
+func (g generator) repeated(of request) string {
+	for _, f := range of.fields {
+		if len(of.values(f.name)) > 1 {
+			return f.name
+		}
+	}
+	return ""
+}
+
 // value draws one of the values that a request has in fields of a name, or several fields joined; it is empty without any.
 func (g generator) value(of request, name string) string {
 	values := of.values(name)
 	if len(values) == 0 {
 		return ""
 	}
-	if len(values) > 1 && g.chance(30) {
+	if len(values) > 1 && g.chance(60) {
 		return strings.Join(values, pick(g, []string{",", ", "}))
 	}
 	return pick(g, values)
