@@ -49,12 +49,13 @@ pub struct Timeouts {
     /// The time within which a request head must be complete, from its first byte. An HTTP/1 client that takes longer gets 408. In HTTP/2 it
     /// holds for every header block, and its connection ends.
     pub head: Duration,
-    /// The time after which a connection without an open exchange ends, in order. A peer that does not close it then has
-    /// [`Timeouts::ping_timeout`]. None keeps it.
+    /// The time after which a connection without an open exchange drains, and so ends in order. A drained peer may leave the last
+    /// bytes of an answer unread for as long. None keeps the connection.
     pub idle: Option<Duration>,
     /// The time without input after which HTTP/2 sends a PING.
     pub ping_after: Duration,
-    /// The time without input behind such a PING after which the peer counts as gone.
+    /// The time without input behind such a PING after which the peer counts as gone. A connection that has drained and has
+    /// nothing left to send ends after the same time, if the peer does not end it.
     pub ping_timeout: Duration,
     /// The time for which a connection that failed still reads, so that the peer can read the last answer before a reset.
     pub linger: Duration,

@@ -264,6 +264,27 @@ impl Core {
         }
     }
 
+    /// True if the connection takes no further exchange and the last one is over. The peer need only take the last bytes, and answer
+    /// the PINGs of a drain.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.streams.is_empty()
+            && match &self.codec {
+                Codec::Server1(http1) => !http1.wants_input(),
+                Codec::Client1(http1) => http1.is_done(),
+                Codec::Http2(http2) => http2.is_draining(),
+                Codec::Tunnel(_) | Codec::Moving => false,
+            }
+    }
+
+    /// True if something of closed exchanges waits for the peer.
+    pub(crate) fn has_rest(&mut self) -> bool {
+        match &mut self.codec {
+            // A peer that sends PINGs gets replies for ever.
+            Codec::Http2(http2) => http2.active() > 0 || http2.has_own_output(),
+            _ => self.queued() > 0,
+        }
+    }
+
     /// True if no exchange is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.is_empty()

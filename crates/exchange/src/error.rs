@@ -29,7 +29,7 @@ pub enum ConnectionError {
     /// A request head was not complete in time; see [`Timeouts::head`](crate::Timeouts::head).
     #[error("peer did not complete a request head in time")]
     HeadTimeout,
-    /// The peer kept an idle connection open that we had ended; see [`Timeouts::idle`](crate::Timeouts::idle).
+    /// The peer kept a connection open that had drained and had no exchange; see [`Timeouts::idle`](crate::Timeouts::idle).
     #[error("peer did not close an idle connection in time")]
     IdleTimeout,
     /// An answer or the content of a request waited too long for room in HTTP/1; see [`Account`](crate::Account).

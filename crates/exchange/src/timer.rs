@@ -29,6 +29,8 @@ pub(crate) struct Timer {
     times: Timeouts,
     /// Bytes that had come at the last check.
     received: u64,
+    /// Bytes that had left.
+    sent: u64,
     /// Bytes that had come, left or been taken.
     moved: u64,
     /// The time without input.
@@ -41,6 +43,8 @@ pub(crate) struct Timer {
     block: Option<StreamId>,
     /// The time without an exchange.
     idle: Duration,
+    /// The time for which a drained connection has been without an exchange, while the peer took none of the last bytes.
+    drained: Duration,
     /// The time for which an answer, or the rest of a request, has had no room.
     starved: Duration,
 }
@@ -98,12 +102,14 @@ impl Timer {
             alarm,
             times,
             received: 0,
+            sent: 0,
             moved: 0,
             quiet: Duration::ZERO,
             asked: false,
             head: Duration::ZERO,
             block: None,
             idle: Duration::ZERO,
+            drained: Duration::ZERO,
             starved: Duration::ZERO,
         }
     }
@@ -157,6 +163,7 @@ impl Timer {
             };
             *time
         };
+        let has_sent = std::mem::replace(&mut self.sent, sent) != sent;
         let is_quiet = std::mem::replace(&mut self.received, received) == received;
         let moved = received.wrapping_add(sent).wrapping_add(core.taken);
         let is_still = std::mem::replace(&mut self.moved, moved) == moved;
@@ -193,13 +200,19 @@ impl Timer {
         if is_idle {
             core.rest();
         }
+        // A peer that answers no PING of the drain, or takes no byte, would keep the connection for ever.
+        let (is_drained, has_rest) = (core.is_drained(), core.has_rest());
+        let drained = grow(&mut self.drained, is_drained && !(has_sent && has_rest));
+        let most = match has_rest {
+            // A client that reads its answer may pause.
+            true => self.times.idle.unwrap_or(Duration::MAX),
+            false => self.times.ping_timeout,
+        };
+        if drained >= most {
+            return Err(ConnectionError::IdleTimeout);
+        }
         let idle = grow(&mut self.idle, is_idle);
-        if let Some(most) = self.times.idle
-            && idle >= most
-        {
-            if idle >= most.saturating_add(self.times.ping_timeout) {
-                return Err(ConnectionError::IdleTimeout);
-            }
+        if self.times.idle.is_some_and(|most| idle >= most) {
             core.drain();
         }
         Ok(())

@@ -531,6 +531,130 @@ fn an_idle_peer_that_does_not_answer_is_ended_as_well() {
     });
 }
 
+/// A client of HTTP/2 that acknowledges SETTINGS and answers no PING, with these frames behind its preface.
+async fn silent_client(peer: &mut DuplexStream, frames: &[u8]) {
+    let config = lateen_h2::Config::requests().share();
+    let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+    let preface: Vec<u8> = client.output().flatten().copied().collect();
+    let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0], frames].concat();
+    peer.write_all(&begun).await.expect("there is room");
+}
+
+/// GET of `/` at `a`, on the first stream.
+const REQUEST: [u8; 15] = [0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 1, 1, b'a'];
+
+#[test]
+fn a_peer_that_answers_no_ping_of_a_drain_is_ended() {
+    virtually(async {
+        let (mut peer, io) = duplex(64 * 1024);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let mut server = server::Connection::new(io, config);
+        silent_client(&mut peer, &[]).await;
+        server.drain();
+        let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+        let start = tokio::time::Instant::now();
+        // It is there, but it says nothing that would end the drain.
+        let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        while !driver.is_finished() && start.elapsed() < Duration::from_secs(60) {
+            let _ = peer.write_all(&ping).await;
+            sleep(Duration::from_secs(3)).await;
+        }
+        assert!(start.elapsed() >= Duration::from_secs(20));
+        assert!(driver.is_finished());
+        let ended = driver.await.expect("no panic");
+        assert!(matches!(ended, Err(ConnectionError::IdleTimeout)));
+        let mut told = Vec::new();
+        peer.read_to_end(&mut told).await.expect("it was written");
+        // No request came, and none will be taken.
+        let last = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(told.ends_with(&last), "{told:?}");
+    });
+}
+
+#[test]
+fn a_silent_stream_outlives_a_drain_that_nobody_answers() {
+    virtually(async {
+        let (mut peer, io) = duplex(64 * 1024);
+        let config = Config {
+            timeouts: inside(),
+            ..Config::new(Protocol::Http2)
+        };
+        let mut server = server::Connection::new(io, config);
+        silent_client(&mut peer, &REQUEST).await;
+        let (_, exchange) = server.next().await.expect("no fault").expect("one");
+        server.drain();
+        let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!driver.is_finished());
+        let replied = exchange.reply(Status::OK, &[], Length::None);
+        replied.expect("it is open");
+        drop(exchange);
+        sleep(Duration::from_secs(15)).await;
+        assert!(!driver.is_finished(), "the peer has its time");
+        sleep(Duration::from_secs(15)).await;
+        assert!(driver.is_finished());
+    });
+}
+
+#[test]
+fn a_drained_peer_may_take_its_last_answer_slowly_and_pause_for_an_hour() {
+    for protocol in PROTOCOLS {
+        for reads in [false, true] {
+            virtually(async {
+                let (mut peer, io) = duplex(1024);
+                let config = Config {
+                    timeouts: inside(),
+                    ..Config::new(protocol)
+                };
+                let mut server = server::Connection::new(io, config);
+                let driver = spawn_local(async move {
+                    let (_, exchange) = server.next().await?.expect("one");
+                    server.drain();
+                    let replied = exchange.reply(Status::OK, &[], Length::Known(40_000));
+                    replied.expect("it is open");
+                    let answer = spawn_local(async move {
+                        exchange.send(vec![7; 40_000].into()).await?;
+                        exchange.finish()
+                    });
+                    let next = server.next().await.map(|_| ());
+                    answer.await.expect("no panic").expect("it had room");
+                    next
+                });
+                match protocol {
+                    Protocol::Http1 => {
+                        let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+                        peer.write_all(request).await.expect("there is room");
+                    }
+                    Protocol::Http2 => silent_client(&mut peer, &REQUEST).await,
+                }
+                let start = tokio::time::Instant::now();
+                let (mut buffer, mut length) = ([0; 1024], 0);
+                while !driver.is_finished() && start.elapsed() < Duration::from_secs(7200) {
+                    sleep(Duration::from_secs(10)).await;
+                    if reads {
+                        length += peer.read(&mut buffer).await.expect("no fault");
+                    }
+                }
+                let took = start.elapsed();
+                assert!(driver.is_finished(), "{protocol:?} {reads}");
+                match reads {
+                    true => {
+                        assert!(length > 40_000, "{protocol:?} {length} {took:?}");
+                        assert!(took > Duration::from_secs(390), "{protocol:?} {took:?}");
+                    }
+                    false => {
+                        assert!(took > Duration::from_secs(3590), "{protocol:?} {took:?}");
+                        assert!(took < Duration::from_secs(3700), "{protocol:?} {took:?}");
+                    }
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn header_blocks_that_come_one_after_the_other_have_a_minute_each() {
     virtually(async {

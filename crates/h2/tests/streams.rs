@@ -194,6 +194,33 @@ fn a_drain_loses_no_request_that_comes_behind_the_answer_to_its_first_ping() {
 }
 
 #[test]
+fn a_drain_ends_without_the_answers_to_its_pings_when_it_is_told_to() {
+    let mut pair = Pair::usual();
+    pair.server.connection.end_drain();
+    assert!(!pair.server.connection.is_draining());
+    assert!(!pair.server.connection.has_output(), "it does not drain");
+    let open = pair.open();
+    pair.server.connection.drain();
+    assert!(pair.server.connection.is_draining());
+    pair.server.connection.end_drain();
+    pair.server.connection.end_drain();
+    let crossing = pair
+        .client
+        .connection
+        .request(None, &connect("late:1"), false)
+        .unwrap();
+    pair.settle();
+    assert_eq!(pair.client.heard.unprocessed, [crossing.get()]);
+    assert_eq!(pair.server.heard.heads.len(), 1);
+    assert!(!pair.server.connection.is_done(), "a stream is open");
+    for end in [&mut pair.client, &mut pair.server] {
+        end.connection.release(open);
+    }
+    pair.settle();
+    assert!(pair.server.connection.is_done() && pair.client.connection.is_done());
+}
+
+#[test]
 fn requests_that_a_go_away_leaves_out_are_told() {
     let mut client = client(small(), 3);
     client

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use lateen_h2::{Code, StreamId};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::driver::{Below, EndOnDrop, News, Shared, Wire, begin, farewell, set_allowance};
 use crate::ended::Ended;
@@ -32,6 +33,14 @@ const FEW: usize = 8;
 /// A peer's tunnel to us. Poll [`Connection::next`] until it says `None`: that moves the streams' bytes too.
 pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin>(Box<State<IO>>);
 
+/// A drain, in which the peer has to answer PINGs.
+#[derive(Debug, Clone, Copy)]
+struct Drain {
+    since: Instant,
+    /// The peer had its time. The tunnel ends once it has no stream.
+    is_over: bool,
+}
+
 /// State of a [`Connection`].
 struct State<IO: AsyncRead + AsyncWrite + Unpin> {
     shared: Shared,
@@ -43,7 +52,7 @@ struct State<IO: AsyncRead + AsyncWrite + Unpin> {
     /// Requests that nobody has asked for yet.
     incoming: VecDeque<Incoming>,
     farewell: Option<Code>,
-    draining: bool,
+    drain: Option<Drain>,
     _end: EndOnDrop,
 }
 
@@ -73,7 +82,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             settings,
             incoming: VecDeque::new(),
             farewell: None,
-            draining: false,
+            drain: None,
         }));
         poll_fn(|cx| {
             connection.turn(cx)?;
@@ -122,8 +131,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// stream and a PING; when the answers to that PING and to a second one show that the peer has heard it, a GOAWAY that names
     /// the last stream. Requests that cross the first GOAWAY are still returned by [`Connection::next`]. Open streams go on, and
     /// the tunnel ends with the last of them. A second call changes nothing.
+    ///
+    /// A peer that answers neither PING has [`Settings::ping_timeout`] from the end of the last stream. The next tick of the
+    /// keepalive then ends the tunnel in order, with a GOAWAY that names the last stream.
     pub fn drain(&mut self) {
-        self.0.draining = true;
+        self.0.drain.get_or_insert_with(|| Drain {
+            since: Instant::now(),
+            is_over: false,
+        });
         self.0.shared.act(|core| core.http2.drain());
     }
 
@@ -174,7 +189,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         }
         // What cannot be written to has an end to be read, which may say why.
         if self.0.wire.is_over() {
-            let goes = self.0.draining || self.0.farewell == Some(Code::NO_ERROR);
+            let goes = self.0.drain.is_some() || self.0.farewell == Some(Code::NO_ERROR);
             if goes && self.0.shared.borrow().http2.active() == 0 {
                 // Whoever goes with the last stream need not hear the rest.
                 return Poll::Ready(Ok(None));
@@ -182,12 +197,34 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             self.0.wire.check().map_err(TunnelError::Io)?;
             return Poll::Ready(farewell(self.0.farewell).map(|()| None));
         }
-        if self.0.shared.borrow().http2.is_done() && !self.0.wire.is_dirty() {
+        if self.is_done() && !self.0.wire.is_dirty() {
             // It is over whether or not the peer hears of it.
             std::task::ready!(self.0.wire.poll_shutdown(cx));
             return Poll::Ready(Ok(None));
         }
         Poll::Pending
+    }
+
+    /// True if nothing is left to carry and to write.
+    fn is_done(&self) -> bool {
+        let http2 = &mut self.0.shared.borrow().http2;
+        // A request that was turned away, or a stream that was let go, may wait for its peer for ever.
+        let is_forsaken = self.0.drain.is_some_and(|drain| drain.is_over)
+            && self.0.load.active() == 0
+            && !http2.has_output();
+        http2.is_done() || is_forsaken
+    }
+
+    /// Ends the wait for the peer of a drained tunnel that has had no stream for [`Settings::ping_timeout`].
+    fn check_drain(&mut self) {
+        let (Some(drain), Some(idle)) = (&mut self.0.drain, self.0.load.idle_since()) else {
+            return;
+        };
+        let mut core = self.0.shared.borrow();
+        if drain.since.max(idle).elapsed() >= self.0.settings.ping_timeout {
+            drain.is_over = true;
+            core.http2.end_drain();
+        }
     }
 
     fn poll_beats(&mut self, cx: &mut Context<'_>) -> Result<(), TunnelError> {
@@ -205,6 +242,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             set_allowance(&mut core, &mut self.0.recv_window, &self.0.load, true);
             core.rest();
             drop(core);
+            self.check_drain();
             if let Some(since) = self.0.load.idle_since() {
                 let idle = since.elapsed();
                 if self

@@ -119,11 +119,7 @@ impl Connection {
                 self.closing = Closing::Heard;
                 self.output.small(&frame::ping(false, DRAIN));
             }
-            DRAIN if self.closing == Closing::Heard => {
-                self.closing = Closing::After(self.highest);
-                self.output
-                    .small(&frame::go_away(self.highest, Code::NO_ERROR));
-            }
+            DRAIN if self.closing == Closing::Heard => self.end_drain(),
             _ if [a, b, c, d] == *b"ltn#" => {
                 return Ok(Some(Event::Pong(u32::from_be_bytes(number))));
             }

@@ -47,6 +47,21 @@ impl Connection {
         self.output.small(&frame::ping(false, control::DRAIN));
     }
 
+    /// True once [`Connection::drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.closing != Closing::No
+    }
+
+    /// Sends the last GOAWAY of a server's drain without the peer's answers to its PINGs. The GOAWAY names the last request
+    /// that came, so the peer learns that later ones were not processed. Without a drain this does nothing.
+    pub fn end_drain(&mut self) {
+        if matches!(self.closing, Closing::Announced | Closing::Heard) && self.failed.is_none() {
+            self.closing = Closing::After(self.highest);
+            self.output
+                .small(&frame::go_away(self.highest, Code::NO_ERROR));
+        }
+    }
+
     /// Ends the connection now. Frames that wait and a GOAWAY with this code are still to be written.
     pub fn close(&mut self, code: Code) {
         self.fail(ConnectionError::new(code, Cause::Ended));

@@ -314,6 +314,12 @@ impl Connection {
         self.output.len() > 0
     }
 
+    /// True if there is something to write beside replies to the peer's frames; see [`Connection::unread`].
+    pub fn has_own_output(&mut self) -> bool {
+        self.fill();
+        self.output.len() > self.output.replies()
+    }
+
     /// So many bytes of the output were written.
     pub fn advance(&mut self, bytes: usize) {
         self.output.advance(bytes);

@@ -175,7 +175,8 @@ async fn streams(
         }
     }
     tunnel.borrow_mut().drain();
-    // Requests that cross our GOAWAY are still served: the peer has sent them in good faith.
+    // Requests that cross our GOAWAY are still served: the peer has sent them in good faith. A tunnel without streams ends in any
+    // case, see [`hbone::Connection::drain`].
     while let Some(incoming) = next().await? {
         take(incoming);
     }
