@@ -1,17 +1,27 @@
 //! Memory accounts: bytes of messages that a party's connections hold, with a limit on them.
 //!
-//! An account counts heads and content that came and were not passed on, and output that waits for the wire. It is charged when
-//! bytes come, and credited when they leave. Every byte of an account counts in the accounts above it, such as those of the
-//! peer's namespace and of the process. Two limits hold in each account:
+//! An account counts these bytes:
+//!
+//! - heads of requests, from their first byte to the end of the exchange;
+//! - content and trailers that came and were not passed on;
+//! - heads of answers over HTTP/1 that have not ended;
+//! - output that waits for the wire.
+//!
+//! It is charged when bytes come, and credited when they leave. Every byte of an account counts in the accounts above it, such as
+//! those of the peer's namespace and of the process. Two limits hold in each account:
 //!
 //! | limit | HTTP/1 | HTTP/2 |
 //! |---|---|---|
 //! | requests hold a half | requests are read no more | the window of a connection is 64 KiB |
 //! | all | nothing is read any more | a request that brings more, or whose answer does, is ended; new ones are refused |
+//! | an eighth more | – | a connection ends that holds more than 4 KiB of a header block that has not ended |
 //!
 //! A connection of HTTP/2 is always read: its frames may be what frees memory, such as WINDOW_UPDATE. And one connection to an endpoint
 //! carries requests of many peers, who must not wait for each other. Answers have the larger part, since an endpoint that cannot answer
 //! may read no further requests. Requests are counted apart as well, so that clients who read slowly stop no requests.
+//!
+//! A header block of HTTP/2 is part of its connection's compression state. It cannot be left out, and its request can be refused only
+//! when all of it has come. So incomplete blocks may go beyond the limit by an eighth.
 //!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
 //! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts nothing.
@@ -22,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 /// Bytes that each connection, and each request to an endpoint, may hold without a charge. The state of a connection is about as large.
-const FREE: usize = 4096;
+pub(crate) const FREE: usize = 4096;
 
 /// Charges are multiples of this, so that small changes cost nothing.
 const UNIT: usize = 4096;
@@ -30,6 +40,12 @@ const UNIT: usize = 4096;
 /// The window of an answer from an HTTP/2 endpoint is one in so many bytes of what is free. So it takes as many answers that nobody
 /// reads to fill an account from windows that have grown.
 const WINDOWS: usize = 32;
+
+/// Header blocks that have not ended may go beyond a limit by one in so many of its bytes, and always by [`LEAST_BEYOND`].
+const BEYOND: usize = 8;
+
+/// Bytes that hold a header block of usual limits.
+const LEAST_BEYOND: usize = 64 * 1024;
 
 /// Connections that wait are woken when one in so many bytes of the limit has become free.
 const STEP: usize = 64;
@@ -122,6 +138,12 @@ impl Level {
         }
     }
 
+    /// True if so many bytes of a header block may come, although they may go beyond the limit.
+    fn admits_beyond(&self, bytes: usize) -> bool {
+        let beyond = (self.limit / BEYOND).max(LEAST_BEYOND);
+        self.all.held() + bytes <= self.limit + beyond
+    }
+
     fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
         // Nothing panics while it is locked.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -158,6 +180,11 @@ impl Account {
     /// Bytes that are held now.
     pub fn held(&self) -> usize {
         self.0.all.held()
+    }
+
+    /// Connections of the account, and of accounts within it, that are not read before there is more room.
+    pub fn waiting(&self) -> usize {
+        self.0.waiting().len()
     }
 
     /// True if both are the same account.
@@ -203,9 +230,10 @@ impl Account {
         tells
     }
 
-    fn wait(&self, number: u64, waker: &Waker, part: Part) {
+    /// Has a connection woken when there is room. `before` gets the wakers that it waited with before.
+    fn wait(&self, number: u64, waker: &Waker, part: Part, before: &mut Vec<Waker>) {
         for level in self.levels() {
-            level.waiting().insert(number, waker.clone());
+            before.extend(level.waiting().insert(number, waker.clone()));
             let step = level.limit / STEP;
             level.all.wait(level.limit, step);
             if part == Part::Requests {
@@ -214,9 +242,10 @@ impl Account {
         }
     }
 
-    fn leave(&self, number: u64) {
+    /// Takes a connection from among those that wait. `before` gets its wakers.
+    fn leave(&self, number: u64, before: &mut Vec<Waker>) {
         for level in self.levels() {
-            level.waiting().remove(&number);
+            before.extend(level.waiting().remove(&number));
         }
     }
 
@@ -255,7 +284,7 @@ pub(crate) struct Charge {
     bytes: usize,
     /// Those of requests among them.
     requests: usize,
-    /// Its number among those that wait.
+    /// Its number among those that wait. None: it does not wait.
     number: Option<u64>,
 }
 
@@ -312,15 +341,33 @@ impl Charge {
     }
 
     /// True if the peer may be read. Otherwise the task is woken when there is more room.
-    pub(crate) fn poll_room(&mut self, part: Part, cx: &Context<'_>) -> bool {
-        if self.has_room(part) {
-            return true;
+    ///
+    /// `before` gets wakers that are needed no more: no connection's state may be borrowed when they are dropped.
+    pub(crate) fn poll_room(
+        &mut self,
+        part: Part,
+        cx: &Context<'_>,
+        before: &mut Vec<Waker>,
+    ) -> bool {
+        if !self.has_room(part) {
+            let numbers = || NUMBERS.fetch_add(1, Ordering::Relaxed);
+            let number = *self.number.get_or_insert_with(numbers);
+            self.account.wait(number, cx.waker(), part, before);
+            // Room that became free before this woke nobody.
+            if !self.has_room(part) {
+                return false;
+            }
         }
-        let numbers = || NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let number = *self.number.get_or_insert_with(numbers);
-        self.account.wait(number, cx.waker(), part);
-        // Room that became free before this woke nobody.
-        self.has_room(part)
+        self.leave(before);
+        true
+    }
+
+    /// Waits for room no more. `before` gets its wakers, as in [`Charge::poll_room`].
+    #[inline]
+    pub(crate) fn leave(&mut self, before: &mut Vec<Waker>) {
+        if let Some(number) = self.number.take() {
+            self.account.leave(number, before);
+        }
     }
 
     /// The window that an endpoint may have for one answer.
@@ -339,13 +386,26 @@ impl Charge {
         let due = Self::due(held);
         due <= self.bytes || due - self.bytes <= self.account.room(Part::Answers)
     }
+
+    /// True if the account has room for `held` bytes in all, of which the last are the head of a new request. The charge for its header
+    /// block may have gone beyond the limit.
+    #[inline]
+    pub(crate) fn admits_head(&self, held: usize) -> bool {
+        let due = Self::due(held);
+        let fits = |level: &Level| level.all.held() - self.bytes + due <= level.limit;
+        due == 0 || self.account.levels().all(fits)
+    }
+
+    /// True if the account has room for `held` bytes in all, of which the last are those of a header block that has not ended.
+    pub(crate) fn admits_block(&self, held: usize) -> bool {
+        let more = Self::due(held).saturating_sub(self.bytes);
+        more == 0 || self.account.levels().all(|level| level.admits_beyond(more))
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.account.leave(number);
-        }
+        self.leave(&mut Vec::new());
         if let Some(freed) = self.set(Held::default()) {
             freed.tell();
         }
@@ -445,7 +505,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&task));
         let cx = Context::from_waker(&waker);
         let mut waits = Charge::new(account.clone());
-        assert!(!waits.poll_room(Part::Requests, &cx));
+        assert!(!waits.poll_room(Part::Requests, &cx, &mut Vec::new()));
         assert!(
             answer.set(answers(MIB - UNIT)).is_none(),
             "it is too little"
@@ -453,7 +513,7 @@ mod tests {
         let freed = answer.set(answers(MIB / 2)).expect("somebody waits");
         freed.tell();
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
-        assert!(waits.poll_room(Part::Requests, &cx));
+        assert!(waits.poll_room(Part::Requests, &cx, &mut Vec::new()));
     }
 
     #[test]
@@ -465,11 +525,19 @@ mod tests {
         let mut waits = [(); 3].map(|()| Charge::new(process.within(MIB)));
         for (charge, task) in waits.iter_mut().zip(&tasks) {
             let waker = Waker::from(Arc::clone(task));
-            assert!(!charge.poll_room(Part::Requests, &Context::from_waker(&waker)));
+            assert!(!charge.poll_room(
+                Part::Requests,
+                &Context::from_waker(&waker),
+                &mut Vec::new()
+            ));
         }
         let other = Waker::from(Arc::new(Task::default()));
         let [.., gone] = &mut waits;
-        assert!(!gone.poll_room(Part::Requests, &Context::from_waker(&other)));
+        assert!(!gone.poll_room(
+            Part::Requests,
+            &Context::from_waker(&other),
+            &mut Vec::new()
+        ));
         let [one, two, gone] = waits;
         drop(gone);
         drop(holder);
@@ -519,7 +587,7 @@ mod tests {
         let cx = Context::from_waker(&waker);
         let mut waits = Charge::new(account.clone());
         for _ in 0..2 {
-            assert!(!waits.poll_room(Part::Requests, &cx));
+            assert!(!waits.poll_room(Part::Requests, &cx, &mut Vec::new()));
         }
         assert!(
             holder.set(requests(MIB / 2 - UNIT)).is_none(),
@@ -528,14 +596,34 @@ mod tests {
         let freed = holder.set(requests(MIB / 4)).expect("somebody waits");
         freed.tell();
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
-        assert!(waits.poll_room(Part::Requests, &cx));
+        assert!(waits.poll_room(Part::Requests, &cx, &mut Vec::new()));
         // Nobody waits any more.
         assert!(holder.set(requests(0)).is_none());
         holder.raise(requests(MIB / 2));
-        assert!(!waits.poll_room(Part::Requests, &cx));
+        assert!(!waits.poll_room(Part::Requests, &cx, &mut Vec::new()));
         drop(waits);
         drop(holder);
         assert_eq!(task.0.load(Ordering::Relaxed), 1, "it has ended before");
+    }
+
+    #[test]
+    fn a_connection_that_has_room_again_waits_no_more() {
+        let process = Account::new(4 * MIB);
+        let account = process.within(MIB);
+        let mut holder = Charge::new(account.clone());
+        holder.raise(requests(MIB / 2 - 2 * UNIT));
+        let mut waits = Charge::new(account.clone());
+        waits.raise(requests(2 * UNIT));
+        let waker = Waker::from(Arc::new(Task::default()));
+        let cx = Context::from_waker(&waker);
+        let mut before = Vec::new();
+        assert!(!waits.poll_room(Part::Requests, &cx, &mut before));
+        assert_eq!((account.waiting(), process.waiting()), (1, 1));
+        // It passes on what it holds, which is too little to wake others.
+        assert!(waits.set(requests(0)).is_none());
+        assert!(waits.poll_room(Part::Requests, &cx, &mut before));
+        assert_eq!((account.waiting(), process.waiting()), (0, 0));
+        assert_eq!(before.len(), 2, "the caller drops the wakers");
     }
 
     proptest! {

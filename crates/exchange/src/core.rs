@@ -39,6 +39,17 @@ pub(crate) enum Codec {
     Http2(lateen_h2::Connection),
 }
 
+impl Codec {
+    /// Bytes of a head or a trailer section of HTTP/1 that has not ended.
+    fn incomplete1(&self) -> usize {
+        match self {
+            Codec::Server1(http1) => http1.incomplete(),
+            Codec::Client1(http1) => http1.incomplete(),
+            Codec::Tunnel(_) | Codec::Moving | Codec::Http2(_) => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) codec: Codec,
@@ -59,7 +70,7 @@ pub(crate) struct Core {
     pub(crate) is_abandoned: bool,
     /// The sending direction of a tunnel is finished.
     pub(crate) is_finished: bool,
-    /// Bytes of heads and content in all exchanges.
+    /// Bytes of heads, content and trailers in all exchanges.
     pub(crate) held: usize,
     /// Bytes that readers have taken so far. It goes round.
     pub(crate) taken: u64,
@@ -121,6 +132,22 @@ impl Shared {
             let wakers = entries.flat_map(|entry| [entry.reader.take(), entry.writer.take()]);
             Some(wakers.flatten().collect())
         });
+        self.stop_waiting();
+    }
+
+    /// Says to the accounts that the connection reads no more, so that it does not count among those that wait for room.
+    pub(crate) fn stop_waiting(&self) {
+        let mut before = Vec::new();
+        {
+            let core = &mut *self.borrow();
+            core.is_starved = false;
+            let entries = core.streams.iter_mut();
+            let charges = entries.filter_map(|entry| entry.charge.as_mut());
+            for charge in charges.chain(core.charge.as_mut()) {
+                charge.leave(&mut before);
+            }
+        }
+        drop(before);
     }
 
     /// Puts the task's waker where the next event of its exchange finds it.
@@ -352,30 +379,37 @@ impl Core {
 
     /// Bytes that count for the peer's account.
     pub(crate) fn weight(&self) -> Held {
+        let (incomplete, answers) = match &self.codec {
+            Codec::Server1(http1) => (http1.incomplete(), http1.queued()),
+            Codec::Http2(http2) => (http2.incomplete(), http2.queued()),
+            _ => (0, self.queued()),
+        };
         Held {
-            requests: self.held + self.input.len(),
-            answers: self.queued(),
+            requests: self.held + self.input.len() + incomplete,
+            answers,
         }
     }
 
     /// Charges accounts for what the connection, or a client's exchange, holds now.
     #[inline]
     pub(crate) fn settle(&mut self, key: Key) -> Option<Freed> {
-        let weight = self.weight();
-        if let Some(charge) = &mut self.charge {
-            return charge.set(weight);
+        if self.charge.is_some() {
+            let weight = self.weight();
+            return self.charge.as_mut()?.set(weight);
         }
         let entry = self.streams.get_mut(key)?;
-        let held = entry.weight();
-        entry.charge.as_mut()?.set(held)
+        let mut held = entry.weight();
+        let charge = entry.charge.as_mut()?;
+        held.answers += self.codec.incomplete1();
+        charge.set(held)
     }
 
     /// The same at the end of a turn, with what exchanges have sent. Returns charges that are over as well.
     fn settle_all(&mut self) -> (Vec<Freed>, Vec<Charge>) {
         let (mut freed, mut over) = (Vec::new(), Vec::new());
-        let weight = self.weight();
-        if let Some(charge) = &mut self.charge {
-            freed.extend(charge.set(weight));
+        if self.charge.is_some() {
+            let weight = self.weight();
+            freed.extend(self.charge.as_mut().and_then(|charge| charge.set(weight)));
         }
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain(|&key| {
@@ -385,10 +419,12 @@ impl Core {
             };
             entry.queued = queued;
             entry.is_sending = queued > 0;
-            let held = entry.weight();
-            let is_sending = entry.is_sending;
-            freed.extend(entry.charge.as_mut().and_then(|charge| charge.set(held)));
-            is_sending
+            let mut held = entry.weight();
+            if let Some(charge) = &mut entry.charge {
+                held.answers += self.codec.incomplete1();
+                freed.extend(charge.set(held));
+            }
+            entry.is_sending
         });
         self.sending = sending;
         if let Codec::Http2(http2) = &mut self.codec {
@@ -444,12 +480,17 @@ impl Core {
 
     /// The charge that input of HTTP/1 counts for, and its limit.
     fn reading(&mut self) -> Option<(&mut Charge, Part)> {
-        let weight = self.weight();
-        if let Some(charge) = &mut self.charge {
+        if self.charge.is_some() {
+            let weight = self.weight();
+            let charge = self.charge.as_mut()?;
             charge.raise(weight);
             return Some((charge, Part::Requests));
         }
-        let charge = self.streams.get_mut(self.open)?.charge.as_mut()?;
+        let entry = self.streams.get_mut(self.open)?;
+        let mut held = entry.weight();
+        let charge = entry.charge.as_mut()?;
+        held.answers += self.codec.incomplete1();
+        charge.raise(held);
         Some((charge, Part::Answers))
     }
 
@@ -459,10 +500,11 @@ impl Core {
         reading.is_none_or(|(charge, part)| charge.has_room(part))
     }
 
-    /// True if the account has room for input of HTTP/1. Otherwise the task is woken when there is more room.
-    pub(crate) fn poll_room(&mut self, cx: &Context<'_>) -> bool {
+    /// True if the account has room for input of HTTP/1. Otherwise the task is woken when there is more room. `before` gets wakers
+    /// that are needed no more, which are dropped once the state is not borrowed.
+    pub(crate) fn poll_room(&mut self, cx: &Context<'_>, before: &mut Vec<Waker>) -> bool {
         let reading = self.reading();
-        let has_room = reading.is_none_or(|(charge, part)| charge.poll_room(part, cx));
+        let has_room = reading.is_none_or(|(charge, part)| charge.poll_room(part, cx, before));
         self.is_starved = !has_room;
         has_room
     }
@@ -481,14 +523,15 @@ impl Core {
     pub(crate) fn is_deaf(&self) -> bool {
         let open = self.streams.get(self.open);
         let content = self.held - open.map_or(0, |entry| entry.head);
-        self.is_starved && !self.listens() && content + self.input.len() > 0
+        let waits = content + self.codec.incomplete1() + self.input.len() > 0;
+        self.is_starved && !self.listens() && waits
     }
 
     fn let_go(&mut self, key: Key) -> Remains {
         let Some(entry) = self.streams.get_mut(key) else {
             return ([None, None], None);
         };
-        self.held -= entry.held + entry.head;
+        self.held -= entry.held + entry.head + entry.trailing;
         let mut leaves = None;
         match &mut self.codec {
             Codec::Http2(http2) => {

@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     /// Informational responses before it.
     pub(crate) informational: VecDeque<FramedResponse>,
     pub(crate) trailers: Option<Box<Trailers>>,
+    /// Bytes of the trailers, until their reader takes them.
+    pub(crate) trailing: usize,
     /// The task that waits for input.
     pub(crate) reader: Option<Waker>,
     /// The task that waits for room.
@@ -60,7 +62,7 @@ impl Entry {
     pub(crate) fn weight(&self) -> Held {
         Held {
             requests: self.queued,
-            answers: self.held,
+            answers: self.held + self.trailing,
         }
     }
 }

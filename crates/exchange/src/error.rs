@@ -32,9 +32,10 @@ pub enum ConnectionError {
     /// The peer kept a connection open that had drained and had no exchange; see [`Timeouts::idle`](crate::Timeouts::idle).
     #[error("peer did not close an idle connection in time")]
     IdleTimeout,
-    /// An answer or the content of a request waited too long for room in HTTP/1; see [`Account`](crate::Account).
+    /// A message had no room in its account; see [`Account`](crate::Account). Over HTTP/1 an answer or a request waited too long for it.
+    /// Over HTTP/2 a header block had none.
     #[error(
-        "message had no room for a minute, since connections of its client hold as much as they may; answers and content should be read"
+        "message had no room, since connections of its client hold as much as they may; answers and content should be read"
     )]
     OverLimit,
     /// A PING was not answered in time; see [`Timeouts::ping_timeout`](crate::Timeouts::ping_timeout).

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use lateen_h1::{ClientEvent, Length, ServerEvent};
 use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
-use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
+use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status, Trailers};
 
-use crate::account::Held;
+use crate::account::{FREE, Held};
 use crate::core::{Codec, Core};
 use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
@@ -233,7 +233,42 @@ impl Core {
         };
         entry.heard = true;
         // Invalid trailers are dropped, as a recipient may do with all (RFC 9110 §6.5.1).
-        entry.trailers = inbound::http1_trailers(trailers, limits).ok().map(Box::new);
+        if let Ok(valid) = inbound::http1_trailers(trailers, limits) {
+            let bytes = trailers.fields.buffer().len();
+            entry.take_trailers(valid, bytes);
+            self.held += bytes;
+            let held = entry.weight();
+            if let Some(charge) = &mut entry.charge {
+                charge.raise(held);
+            }
+        }
+        (News::None, [entry.reader.take(), None])
+    }
+
+    /// Trailers of HTTP/2, which the codec has decoded.
+    fn trailers2(&mut self, stream: StreamId) -> (News, Wakes) {
+        let Codec::Http2(http2) = &self.codec else {
+            return QUIET;
+        };
+        let valid = inbound::http2_trailers(http2.fields(), self.config.limits).ok();
+        let bytes = match &valid {
+            Some(_) => http2.fields().buffer().len(),
+            None => 0,
+        };
+        if self.streams.get(stream.get()).is_none() {
+            return QUIET;
+        }
+        if bytes > 0 && !self.admits(stream, bytes) {
+            return self.end2(stream, 0);
+        }
+        let Some(entry) = self.streams.get_mut(stream.get()) else {
+            return QUIET;
+        };
+        entry.heard = true;
+        if let Some(valid) = valid {
+            entry.take_trailers(valid, bytes);
+            self.held += bytes;
+        }
         (News::None, [entry.reader.take(), None])
     }
 
@@ -243,9 +278,30 @@ impl Core {
             return Ok(None);
         };
         let Some(event) = http2.receive(input, now)? else {
-            return Ok(None);
+            return match http2.incomplete() {
+                0 => Ok(None),
+                bytes => self.hold_block(bytes),
+            };
         };
         Ok(Some(self.take2(event, buffer)))
+    }
+
+    /// Charges for so many bytes of a header block that has not ended. More than a connection may hold without a charge need room;
+    /// without it the connection ends.
+    #[cold]
+    fn hold_block(&mut self, bytes: usize) -> Outcome {
+        let weight = self.weight();
+        let Some(charge) = &mut self.charge else {
+            return Ok(None);
+        };
+        if bytes > FREE && !charge.admits_block(weight.all()) {
+            if let Codec::Http2(http2) = &mut self.codec {
+                http2.close(Code::ENHANCE_YOUR_CALM);
+            }
+            return Err(ConnectionError::OverLimit);
+        }
+        charge.raise(weight);
+        Ok(None)
     }
 
     fn take2(&mut self, event: Event<'_>, buffer: &Bytes) -> (News, Wakes) {
@@ -278,7 +334,7 @@ impl Core {
                 if self
                     .charge
                     .as_ref()
-                    .is_some_and(|charge| !charge.admits(held.all()))
+                    .is_some_and(|charge| !charge.admits_head(held.all()))
                 {
                     // Nothing is done with it, so it may come again (RFC 9113 §8.7).
                     http2.reset(stream, Code::REFUSED_STREAM);
@@ -324,15 +380,7 @@ impl Core {
                 }
                 None => QUIET,
             },
-            Event::Trailers { stream } => match self.streams.get_mut(stream.get()) {
-                Some(entry) => {
-                    entry.heard = true;
-                    let trailers = inbound::http2_trailers(http2.fields(), limits);
-                    entry.trailers = trailers.ok().map(Box::new);
-                    (News::None, [entry.reader.take(), None])
-                }
-                None => QUIET,
-            },
+            Event::Trailers { stream } => self.trailers2(stream),
             Event::Reset { stream, code, .. } => self.break_off(stream, Error::Reset(code)),
             Event::Failed(error) => self.break_off(error.stream, error.into()),
             Event::Unprocessed { stream } => self.break_off(stream, Error::Unprocessed),
@@ -425,6 +473,11 @@ impl Entry {
             self.inbox.push(buffer, bytes);
         }
         bytes.len()
+    }
+
+    fn take_trailers(&mut self, trailers: Trailers, bytes: usize) {
+        self.trailers = Some(Box::new(trailers));
+        self.trailing = bytes;
     }
 
     fn take_answer(&mut self, head: Result<FramedResponse, Refusal>) -> Wakes {

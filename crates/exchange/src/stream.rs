@@ -99,9 +99,18 @@ impl Stream {
 
     /// The peer's trailers, once its content has ended. They are given out once.
     pub fn trailers(&self) -> Option<Trailers> {
-        let mut core = self.shared.borrow();
-        let entry = core.streams.get_mut(self.key)?;
-        entry.trailers.take().map(|trailers| *trailers)
+        let (trailers, freed, wakes) = {
+            let core = &mut *self.shared.borrow();
+            let entry = core.streams.get_mut(self.key)?;
+            let trailers = entry.trailers.take()?;
+            core.held -= std::mem::take(&mut entry.trailing);
+            (trailers, core.settle(self.key), core.is_paused)
+        };
+        freed.into_iter().for_each(Freed::tell);
+        if wakes {
+            self.shared.wake();
+        }
+        Some(*trailers)
     }
 
     /// Sends from the front of `bytes` as there is room: ready when nothing is left. HTTP/2 has room within the peer's windows,

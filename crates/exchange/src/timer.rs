@@ -16,8 +16,8 @@ use crate::error::ConnectionError;
 use crate::transport::Transport;
 
 /// The time for which an answer of HTTP/1 waits for room in its account while nothing moves: no byte comes, leaves or is taken. It ends
-/// even if all that the account holds waits for this answer. So does a request whose content waits, since nobody would notice that its
-/// client has left.
+/// even if all that the account holds waits for this answer. So does a request whose head or content waits, since nobody would notice
+/// that its client has left.
 const STARVED: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]

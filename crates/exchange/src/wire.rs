@@ -36,8 +36,7 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
         if transport.is_over() {
             return Ok(());
         }
-        let wanted = wants_read(&mut shared.borrow(), cx);
-        let read = match wanted {
+        let read = match wants_read(shared, cx) {
             Wanted::Nothing => return Ok(()),
             Wanted::Byte => transport.poll_byte(cx),
             Wanted::Buffer => transport.poll_read(cx),
@@ -47,6 +46,7 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
             Poll::Ready(buffer) => buffer?,
         };
         if buffer.is_empty() {
+            shared.stop_waiting();
             let came = shared.borrow().end_of_input()?;
             came.into_iter().for_each(|event| tell(event, &mut hear));
             return Ok(());
@@ -94,8 +94,15 @@ enum Wanted {
     Buffer,
 }
 
-fn wants_read(core: &mut Core, cx: &Context<'_>) -> Wanted {
-    if !core.is_http2() && !core.poll_room(cx) {
+fn wants_read(shared: &Shared, cx: &Context<'_>) -> Wanted {
+    let mut before = Vec::new();
+    let wanted = wanted(&mut shared.borrow(), cx, &mut before);
+    drop(before);
+    wanted
+}
+
+fn wanted(core: &mut Core, cx: &Context<'_>, before: &mut Vec<Waker>) -> Wanted {
+    if !core.is_http2() && !core.poll_room(cx, before) {
         core.is_paused = true;
         return match core.listens() {
             true => Wanted::Byte,

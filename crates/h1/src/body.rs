@@ -21,6 +21,15 @@ impl Body {
         Body::Chunked(Box::default())
     }
 
+    /// Bytes of a trailer section that has not ended.
+    #[inline]
+    pub(crate) fn incomplete(&self) -> usize {
+        match self {
+            Body::Chunked(chunked) => chunked.incomplete(),
+            Body::Length(_) | Body::UntilClose => 0,
+        }
+    }
+
     /// Takes one piece from `input`. None needs more input.
     #[inline]
     pub(crate) fn read(

@@ -39,6 +39,14 @@ pub(crate) struct Chunked {
 }
 
 impl Chunked {
+    /// Bytes of a trailer section that has not ended.
+    pub(crate) fn incomplete(&self) -> usize {
+        match &self.state {
+            State::Trailers(section) => section.held(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn read(
         &mut self,
         input: &mut Bytes,

@@ -184,6 +184,8 @@ impl ClientConnection {
 
     fn fail(&mut self, error: Error) {
         self.failed = Some(error);
+        // Nobody reads the rest of an incomplete head.
+        self.section = Section::default();
         self.inbound = Inbound::Closed;
     }
 
@@ -210,6 +212,16 @@ impl ClientConnection {
         };
         self.fail(error);
         Err(error)
+    }
+
+    /// Bytes of a head or a trailer section that has not ended: at most [`Config::max_head`].
+    #[inline]
+    pub fn incomplete(&self) -> usize {
+        match &self.inbound {
+            Inbound::Head => self.section.held(),
+            Inbound::Content(body) => body.incomplete(),
+            Inbound::Idle | Inbound::Complete | Inbound::Switched | Inbound::Closed => 0,
+        }
     }
 
     /// True if [`request`](Self::request) may be called: the exchange before is complete, and the peer keeps the connection.

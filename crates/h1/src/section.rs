@@ -94,6 +94,11 @@ impl<K: Kind> Section<K> {
         self.held.len() > self.progress.at || self.progress.kind.has_started()
     }
 
+    /// Bytes of the section that are held. None are while it arrives in one piece.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Takes the section's bytes from `input`. Returns the section once it is complete; its successor begins then.
     #[inline]
     pub(crate) fn read(

@@ -200,6 +200,8 @@ impl ServerConnection {
 
     fn fail(&mut self, error: Error) {
         self.failed = Some(error);
+        // Nobody reads the rest of an incomplete head.
+        self.section = Section::default();
         if self.answer == Answer::None {
             self.open = Open::default();
             self.answer = Answer::Due;
@@ -244,6 +246,16 @@ impl ServerConnection {
     /// True between requests, while no byte of the next one has been taken.
     pub fn is_idle(&self) -> bool {
         matches!(self.inbound, Inbound::Head) && !self.section.has_begun()
+    }
+
+    /// Bytes of a head or a trailer section that has not ended: at most [`Config::max_head`].
+    #[inline]
+    pub fn incomplete(&self) -> usize {
+        match &self.inbound {
+            Inbound::Head => self.section.held(),
+            Inbound::Content(body) | Inbound::Drain(body, _) => body.incomplete(),
+            Inbound::Complete | Inbound::Closed => 0,
+        }
     }
 
     /// True while the client may wait for status 100 (RFC 9110 §10.1.1). Call [`inform`](Self::inform) with 100 to read content.

@@ -319,3 +319,28 @@ fn a_response_is_read_to_a_request_that_the_caller_wrote() {
     client.close_after_exchange();
     assert_eq!(client.expect(false), Err(WriteError::Closed));
 }
+
+#[test]
+fn a_section_is_incomplete_until_its_last_byte_came_or_it_failed() {
+    let mut server = ServerConnection::new(Config::default());
+    let mut read = |bytes: &'static [u8]| {
+        let mut input = Bytes::from_static(bytes);
+        while let Ok(Some(_)) = server.receive(&mut input) {}
+        server.incomplete()
+    };
+    assert_eq!(read(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-"), 35);
+    assert_eq!(read(b"encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"), 0);
+    assert_eq!(read(b"x: v\r\ny"), 7);
+    assert_eq!(read(b": w\r\n\r\n"), 0);
+
+    let mut client = asked("GET");
+    let mut read = |bytes: &'static [u8]| {
+        let mut input = Bytes::from_static(bytes);
+        while let Ok(Some(_)) = client.receive(&mut input) {}
+        client.incomplete()
+    };
+    assert_eq!(read(b"HTTP/1.1 200 OK\r\n"), 17);
+    assert_eq!(read(b"transfer-encoding: chunked\r\n\r\n0\r\nx"), 1);
+    // A line without a colon is a fault.
+    assert_eq!(read(b"\r\n"), 0);
+}

@@ -267,6 +267,12 @@ impl Connection {
         self.reader.block()
     }
 
+    /// Bytes of a header block that has not ended: at most twice [`Config::max_header_list`].
+    #[inline]
+    pub fn incomplete(&self) -> usize {
+        self.block.len()
+    }
+
     /// What the peer lets us send on all streams together.
     pub fn window(&self) -> u32 {
         self.window

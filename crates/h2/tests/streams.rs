@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Code, Config, Event, Field, Gone, RequestError, Timestamp};
+use lateen_h2::{Code, Config, Connection, Event, Field, Gone, RequestError, Timestamp};
 
 #[test]
 fn a_request_is_answered_and_data_goes_both_ways() {
@@ -218,6 +218,32 @@ fn a_drain_ends_without_the_answers_to_its_pings_when_it_is_told_to() {
     }
     pair.settle();
     assert!(pair.server.connection.is_done() && pair.client.connection.is_done());
+}
+
+#[test]
+fn a_header_block_is_incomplete_until_its_last_byte_came() {
+    let config = Config::requests().share();
+    let mut server = Connection::server(&config, Timestamp::default());
+    let mut client = Connection::client(&config, Timestamp::default());
+    let preface: Vec<u8> = client.output().flatten().copied().collect();
+    let mut input = &preface[..];
+    while server
+        .receive(&mut input, Timestamp::default())
+        .unwrap()
+        .is_some()
+    {}
+    let mut receive = |mut input: &[u8]| {
+        let event = server.receive(&mut input, Timestamp::default()).unwrap();
+        (
+            matches!(event, Some(Event::Request { .. })),
+            server.incomplete(),
+        )
+    };
+    // GET and http, then / and the authority `a`.
+    assert_eq!(receive(&frame(1, 1, 1, &[0x82, 0x86])), (false, 2));
+    let rest = frame(9, 4, 1, &[0x84, 1, 1, b'a']);
+    assert_eq!(receive(&rest[..10]), (false, 3));
+    assert_eq!(receive(&rest[10..]), (true, 0));
 }
 
 #[test]

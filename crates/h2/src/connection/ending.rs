@@ -97,6 +97,8 @@ impl Connection {
             return;
         }
         self.failed = Some(error);
+        // Nobody decodes the rest of a header block.
+        self.block = Vec::new();
         self.turns.clear();
         let last = match self.closing {
             Closing::After(last) => last,
