@@ -48,6 +48,10 @@ var advice = []advised{
 			{"lateen_request_metric_series", "near LATEEN_METRICS_SERIES: drop labels that nobody reads (LATEEN_METRICS_DROP_LABELS), or raise it"},
 			{"lateen_request_metric_series_expired_total", "rises as clients and versions come and go; at a high rate, label sets return soon after: raise LATEEN_METRICS_IDLE"},
 			{"lateen_request_metric_series_folded_total", "any: there are more label sets than LATEEN_METRICS_SERIES, and these requests count with both ends `unknown`"},
+			{"lateen_http_buffer_bytes", "`scope` is `process`, `namespace` or `identity` (the account of that scope that holds most). Near the limit for long: clients do not read their answers, or endpoints their requests"},
+			{"lateen_http_buffer_limit_bytes", "what `lateen_http_buffer_bytes` is measured by; does not change"},
+			{"lateen_http_buffer_accounts", "the number of client identities, and of their namespaces, that have a tunnel to this waypoint"},
+			{"lateen_http_buffer_waiting_connections", "above 0 for long: requests of a client stand still, since its connections hold as much as they may; a connection of which no byte moves for a minute is ended"},
 		}},
 		{"Tunnels", []metricAdvice{
 			{"lateen_tunnels_opened_total", "rate beside that of connections: far below it where tunnels are shared; close to it, clients and servers meet only once, or tunnels end early (`lateen_tunnels_closed_total` says why). Less `closed` of the same `reporter`, it is what is open; a tunnel in a tunnel, through a gateway, counts for itself"},

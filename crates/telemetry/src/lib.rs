@@ -32,6 +32,6 @@ pub use dropped::{DropError, Dropped};
 pub use export::{Export, Report, ReportValue, Severity, Trace};
 pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};
 pub use line::{Line, Part};
-pub use metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
+pub use metrics::{Buffers, BuildInfo, HttpAccounts, HttpBuffers, Metrics, XdsTermination};
 pub use request::{Cell, Cells, Finished, GrpcStatus, Key, Protocol, RequestFlags, Requests};
 pub use traffic::{Series, Traffic};

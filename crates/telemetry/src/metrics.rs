@@ -24,10 +24,10 @@ use crate::process::Process;
 use crate::request::Requests;
 use crate::traffic::Traffic;
 
-pub use collectors::Buffers;
+pub use collectors::{Buffers, HttpAccounts, HttpBuffers};
 pub use labels::XdsTermination;
 
-use collectors::{BufferBudgets, PodTimes, Shed, WorkerLoads};
+use collectors::{BufferBudgets, HttpBufferAccounts, PodTimes, Shed, WorkerLoads};
 use labels::{
     BuildLabels, DryRunLabels, OutcomeLabels, ReasonLabels, ReporterLabels, StateLabels,
     TerminationLabels, TunnelLabels, TypeLabels,
@@ -289,6 +289,13 @@ impl Metrics {
         self.registry
             .lock()
             .register_collector(Box::new(BufferBudgets(Box::new(read))));
+    }
+
+    /// Registers the memory of requests and answers; `read` returns it.
+    pub fn watch_http_buffers(&self, read: impl Fn() -> HttpBuffers + Send + Sync + 'static) {
+        self.registry
+            .lock()
+            .register_collector(Box::new(HttpBufferAccounts(Box::new(read))));
     }
 
     /// The counters of the DNS proxy.

@@ -8,7 +8,7 @@ use lateen_types::{Identity, Strng};
 use crate::dns::{DnsLabels, OnDemandDnsLabels};
 pub use crate::fields::{FIELDS, Field, REQUEST_FIELDS};
 use crate::labels::{Labels, Party, Reporter, ResponseFlags, Security};
-use crate::metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
+use crate::metrics::{Buffers, BuildInfo, HttpAccounts, HttpBuffers, Metrics, XdsTermination};
 use crate::request::{Finished, GrpcStatus, Protocol, RequestFlags};
 
 /// One metric.
@@ -45,6 +45,15 @@ fn give_each_metric_a_series(metrics: &Metrics) {
             granted: 0,
             limit: 0,
         })
+    });
+    metrics.watch_http_buffers(|| HttpBuffers {
+        accounts: ["process", "namespace", "identity"].map(|scope| HttpAccounts {
+            scope,
+            accounts: 0,
+            largest: 0,
+            limit: 0,
+        }),
+        waiting: 0,
     });
     let party = Party {
         workload: Some(Strng::from("w")),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lateen_telemetry::{
-    Buffers, BuildInfo, Connection, Failure, Labels, Metrics, Opening, Party, Reporter,
-    ResponseFlags, Security, Service, XdsTermination,
+    Buffers, BuildInfo, Connection, Failure, HttpAccounts, HttpBuffers, Labels, Metrics, Opening,
+    Party, Reporter, ResponseFlags, Security, Service, XdsTermination,
 };
 use lateen_types::Identity;
 
@@ -312,6 +312,36 @@ fn tells_what_tunnels_have_of_their_buffers() {
         });
         assert_eq!(had, expected, "{name} in\n{page}");
     }
+}
+
+#[test]
+fn tells_what_accounts_of_requests_and_answers_hold() {
+    let metrics = metrics();
+    metrics.watch_http_buffers(|| HttpBuffers {
+        accounts: [("process", 3), ("namespace", 4), ("identity", 5)].map(|(scope, number)| {
+            HttpAccounts {
+                scope,
+                accounts: number,
+                largest: 10 * number,
+                limit: 100 * number,
+            }
+        }),
+        waiting: 6,
+    });
+    let page = metrics.render();
+    for (name, expected) in [
+        ("lateen_http_buffer_accounts", [3.0, 4.0, 5.0]),
+        ("lateen_http_buffer_bytes", [30.0, 40.0, 50.0]),
+        ("lateen_http_buffer_limit_bytes", [300.0, 400.0, 500.0]),
+    ] {
+        let had = ["process", "namespace", "identity"].map(|scope| {
+            let label = format!("scope=\"{scope}\"");
+            value(&page, name, &[&label]).unwrap()
+        });
+        assert_eq!(had, expected, "{name} in\n{page}");
+    }
+    let waiting = value(&page, "lateen_http_buffer_waiting_connections", &[]);
+    assert_eq!(waiting, Some(6.0), "{page}");
 }
 
 #[test]

@@ -76,6 +76,10 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
     let budgets = Budgets::default();
     watch_buffers(&metrics, &budgets);
     let accounts = Accounts::new(settings.http_buffers);
+    {
+        let accounts = accounts.clone();
+        metrics.watch_http_buffers(move || accounts.buffers());
+    }
     let threads = unstarted
         .into_iter()
         .enumerate()

@@ -3,10 +3,11 @@
 //! An identity may hold a quarter of the process's limit, and all identities of a namespace a half: anybody who may make pods in a
 //! namespace may have many service accounts there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lateen_exchange::Account;
+use lateen_telemetry::{HttpAccounts, HttpBuffers};
 use lateen_types::{Identity, Strng};
 
 /// An identity has one in so many bytes of the process's limit.
@@ -67,6 +68,42 @@ impl Accounts {
         own.or_insert_with(|| tenant.within(limit / PEER)).clone()
     }
 
+    /// What the accounts hold, for metrics.
+    pub fn buffers(&self) -> HttpBuffers {
+        // Nothing panics while it is locked.
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = self.process.limit();
+        let (mut tenants, mut peers) = (HashSet::new(), 0);
+        let (mut tenant, mut peer) = (0, 0);
+        for (party, account) in &known.accounts {
+            match party {
+                Party::Tenant(..) => tenant = account.held().max(tenant),
+                Party::Peer(identity) => {
+                    peer = account.held().max(peer);
+                    // Accounts of clients that have left stay known for a while.
+                    if account.is_shared() {
+                        peers += 1;
+                        tenants.insert((identity.trust_domain(), identity.namespace()));
+                    }
+                }
+            }
+        }
+        let of = |scope, accounts, largest, limit| HttpAccounts {
+            scope,
+            accounts,
+            largest,
+            limit,
+        };
+        HttpBuffers {
+            accounts: [
+                of("process", 1, self.process.held(), limit),
+                of("namespace", tenants.len(), tenant, limit / TENANT),
+                of("identity", peers, peer, limit / PEER),
+            ],
+            waiting: self.process.waiting(),
+        }
+    }
+
     /// Bytes that all clients' connections hold.
     #[cfg(test)]
     pub fn held(&self) -> usize {
@@ -113,6 +150,37 @@ mod tests {
         let other = accounts.of(&identity("shop", "cart"));
         assert_eq!((first.limit(), other.limit()), (2 * MIB, 2 * MIB));
         assert!(first.is(&second) && !first.is(&other));
+    }
+
+    #[test]
+    fn only_accounts_of_clients_with_a_tunnel_are_counted() {
+        let accounts = Accounts::new(8 * MIB);
+        let figures = || {
+            let HttpBuffers { accounts, waiting } = accounts.buffers();
+            let figures = accounts.map(|of| (of.scope, of.accounts, of.largest, of.limit));
+            (figures, waiting)
+        };
+        let tunnels = [
+            ("shop", "web"),
+            ("shop", "web"),
+            ("shop", "cart"),
+            ("ops", "web"),
+        ]
+        .map(|(namespace, account)| accounts.of(&identity(namespace, account)));
+        drop(accounts.of(&identity("gone", "web")));
+        assert_eq!(
+            figures(),
+            (
+                [
+                    ("process", 1, 0, 8 * MIB),
+                    ("namespace", 2, 0, 4 * MIB),
+                    ("identity", 3, 0, 2 * MIB),
+                ],
+                0
+            )
+        );
+        drop(tunnels);
+        assert_eq!(figures().0.map(|of| of.1), [1, 0, 0]);
     }
 
     #[test]

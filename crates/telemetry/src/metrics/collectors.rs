@@ -104,6 +104,75 @@ impl Collector for BufferBudgets {
     }
 }
 
+/// Memory of requests and answers, in accounts of one scope.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpAccounts {
+    /// `process`, `namespace` or `identity`.
+    pub scope: &'static str,
+    /// Accounts whose clients have a tunnel.
+    pub accounts: usize,
+    /// Bytes held by the account that holds most.
+    pub largest: usize,
+    /// Limit of each account, in bytes.
+    pub limit: usize,
+}
+
+/// Memory of requests and answers that clients' connections hold.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpBuffers {
+    /// The accounts of each scope.
+    pub accounts: [HttpAccounts; 3],
+    /// Connections that are not read before an account has more room.
+    pub waiting: usize,
+}
+
+/// Memory of requests and answers, read at each scrape.
+pub(super) struct HttpBufferAccounts(pub(super) Box<dyn Fn() -> HttpBuffers + Send + Sync>);
+
+impl fmt::Debug for HttpBufferAccounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpBufferAccounts")
+            .field(&self.0())
+            .finish()
+    }
+}
+
+impl Collector for HttpBufferAccounts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let HttpBuffers { accounts, waiting } = self.0();
+        for (name, help, value) in [
+            (
+                "lateen_http_buffer_bytes",
+                "Bytes of requests and answers that wait in a waypoint, in the account of each scope that holds most",
+                (|a: &HttpAccounts| a.largest) as fn(&HttpAccounts) -> usize,
+            ),
+            (
+                "lateen_http_buffer_limit_bytes",
+                "Bytes that each account of a scope may hold",
+                |a| a.limit,
+            ),
+            (
+                "lateen_http_buffer_accounts",
+                "Accounts of each scope whose clients have a tunnel",
+                |a| a.accounts,
+            ),
+        ] {
+            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for account in &accounts {
+                let gauge = ConstGauge::new(value(account) as u64);
+                gauge.encode(encoder.encode_family(&[("scope", account.scope)])?)?;
+            }
+        }
+        let encoder = encoder.encode_descriptor(
+            "lateen_http_buffer_waiting_connections",
+            "Connections of HTTP/1 that are not read, since an account has no room for more",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(waiting as u64).encode(encoder)
+    }
+}
+
 /// Number of connections that were reset for want of a descriptor, read at each scrape.
 pub(super) struct Shed(pub(super) Box<dyn Fn() -> u64 + Send + Sync>);
 
