@@ -20,7 +20,11 @@ import (
 	securityapi "istio.io/api/security/v1beta1"
 
 	"lateen.dev/lateen/internal/gen/l7"
+	"lateen.dev/lateen/internal/lab/dataplanes/envoy/rbac"
 )
+
+// object is a JSON object of Envoy's configuration.
+type object = map[string]any
 
 // The fields by which Envoy learns of which case a request is, and who the peer is.
 const (
@@ -59,7 +63,7 @@ func bootstrap(all []testCase) object {
 				"route_config":                     object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": routes}}},
 				"http_filters": []object{
 					typed("peer", "filters.http.set_filter_state.v3.Config", object{"on_request_headers": []object{{
-						"object_key": peerPrincipal, "factory_key": "envoy.string", "skip_if_empty": true,
+						"object_key": rbac.PeerPrincipal, "factory_key": "envoy.string", "skip_if_empty": true,
 						"format_string": object{"omit_empty_values": true, "text_format_source": object{"inline_string": "%REQ(" + peerField + ")%"}},
 					}}}),
 					typed("audit", "filters.http.rbac.v3.RBAC", object{}),
@@ -84,12 +88,9 @@ func route(n int, c testCase) object {
 	for name, action := range map[string]securityapi.AuthorizationPolicy_Action{
 		"audit": securityapi.AuthorizationPolicy_AUDIT, "deny": securityapi.AuthorizationPolicy_DENY, "allow": securityapi.AuthorizationPolicy_ALLOW,
 	} {
-		config := rbac(c, action)
+		config := rbac.Filter(c.policies, action, c.domains())
 		if config == nil {
 			continue
-		}
-		if name == "audit" {
-			config["rules"].(object)["action"] = "LOG"
 		}
 		filters[name] = object{"@type": typePrefix + "filters.http.rbac.v3.RBACPerRoute", "rbac": config}
 	}

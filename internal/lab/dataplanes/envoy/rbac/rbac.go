@@ -1,6 +1,5 @@
-//go:build envoy
-
-package oracle
+// Package rbac compiles AuthorizationPolicies to the configuration of Envoy's RBAC filter, as istiod does for a waypoint's services.
+package rbac
 
 import (
 	"errors"
@@ -12,13 +11,14 @@ import (
 	"strings"
 
 	securityapi "istio.io/api/security/v1beta1"
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 )
 
 // object is a JSON object of Envoy's configuration.
 type object = map[string]any
 
-// peerPrincipal is the filter state in which Istio's waypoints keep the peer's identity.
-const peerPrincipal = "io.istio.peer_principal"
+// PeerPrincipal is the filter state in which Istio's waypoints keep the peer's SPIFFE identity.
+const PeerPrincipal = "io.istio.peer_principal"
 
 // errRule says that a rule takes no part.
 var errRule = errors.New("the rule takes no part")
@@ -40,22 +40,24 @@ func (w terms) all(of []object) object {
 	return w.set(w.and, of)
 }
 
-// rbac is the configuration of one action's filter, as istiod makes it of a service's policies; nil if none of the policies has the action.
-func rbac(c testCase, action securityapi.AuthorizationPolicy_Action) object {
-	policies, enforced := object{}, false
-	for _, p := range c.policies {
+// Filter returns the configuration of one action's filter, as an object of Envoy's message RBAC. It is nil if none of the policies has
+// the action. Policies in dry run take no part. domains are the names of the mesh's trust domain, its aliases among them.
+func Filter(policies []*securityv1.AuthorizationPolicy, action securityapi.AuthorizationPolicy_Action, domains []string) map[string]any {
+	made, enforced := object{}, false
+	for _, p := range policies {
 		if p.Spec.Action != action || p.Annotations["istio.io/dry-run"] == "true" {
 			continue
 		}
 		enforced = true
 		for i, rule := range p.Spec.Rules {
-			if made, err := (ruleMaker{action: action, domains: c.domains()}).rule(rule); err == nil {
-				policies[fmt.Sprintf("ns[%s]-policy[%s]-rule[%d]", p.Namespace, p.Name, i)] = made
+			m := ruleMaker{action: action, namespace: p.Namespace, domains: domains}
+			if one, err := m.rule(rule); err == nil {
+				made[fmt.Sprintf("ns[%s]-policy[%s]-rule[%d]", p.Namespace, p.Name, i)] = one
 			}
 		}
 		if len(p.Spec.Rules) == 0 {
 			never := func(not string) []object { return []object{{not: object{"any": true}}} }
-			policies[fmt.Sprintf("ns[%s]-policy[%s]-rule[0]", p.Namespace, p.Name)] = object{
+			made[fmt.Sprintf("ns[%s]-policy[%s]-rule[0]", p.Namespace, p.Name)] = object{
 				"permissions": never(permissions.not), "principals": never(principals.not),
 			}
 		}
@@ -63,21 +65,26 @@ func rbac(c testCase, action securityapi.AuthorizationPolicy_Action) object {
 	if !enforced {
 		return nil
 	}
-	return object{"rules": object{"action": action.String(), "policies": policies}}
+	name := action.String()
+	if action == securityapi.AuthorizationPolicy_AUDIT {
+		name = "LOG" // Envoy's word for it
+	}
+	return object{"rules": object{"action": name, "policies": made}}
 }
 
 // ruleMaker makes Envoy's policies of the rules of one action.
 type ruleMaker struct {
-	action  securityapi.AuthorizationPolicy_Action
-	domains []string
-	failed  bool
+	action    securityapi.AuthorizationPolicy_Action
+	namespace string // the policy's
+	domains   []string
+	failed    bool // a value of an ALLOW rule could not be read
 }
 
 // comparison makes the comparison with one value.
 type comparison func(value string) (object, error)
 
 // rule makes a policy of a rule. Conditions are part of each alternative.
-func (m ruleMaker) rule(rule *securityapi.Rule) (object, error) {
+func (m *ruleMaker) rule(rule *securityapi.Rule) (object, error) {
 	var permitted, identified []object
 	for _, w := range rule.GetWhen() {
 		key := w.GetKey()
@@ -104,7 +111,7 @@ func (m ruleMaker) rule(rule *securityapi.Rule) (object, error) {
 		case "source.principal":
 			identified = append(identified, m.lists(principals, m.expanded(values), m.expanded(notValues), principal)...)
 		case "source.serviceAccount":
-			identified = append(identified, m.lists(principals, values, notValues, account)...)
+			identified = append(identified, m.lists(principals, values, notValues, m.account)...)
 		case "source.trustDomain":
 			identified = append(identified, m.lists(principals, m.means(values), m.means(notValues), trustDomain)...)
 		default:
@@ -117,7 +124,7 @@ func (m ruleMaker) rule(rule *securityapi.Rule) (object, error) {
 		from = append(from, principals.all(slices.Concat(
 			m.lists(principals, m.expanded(s.GetPrincipals()), m.expanded(s.GetNotPrincipals()), principal),
 			m.lists(principals, s.GetNamespaces(), s.GetNotNamespaces(), namespace),
-			m.lists(principals, s.GetServiceAccounts(), s.GetNotServiceAccounts(), account),
+			m.lists(principals, s.GetServiceAccounts(), s.GetNotServiceAccounts(), m.account),
 			m.lists(principals, m.means(s.GetTrustDomains()), m.means(s.GetNotTrustDomains()), trustDomain),
 			m.lists(principals, s.GetIpBlocks(), s.GetNotIpBlocks(), cidr("direct_remote_ip")),
 			m.lists(principals, s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), cidr("remote_ip")),
@@ -146,7 +153,7 @@ func (m ruleMaker) rule(rule *securityapi.Rule) (object, error) {
 
 // lists makes what one attribute must be and must not be. A value that cannot be read fails an ALLOW rule, and is left out of others.
 func (m *ruleMaker) lists(w terms, values, notValues []string, one comparison) (out []object) {
-	any := func(values []string) (made []object) {
+	readable := func(values []string) (made []object) {
 		for _, v := range values {
 			o, err := one(v)
 			if err != nil {
@@ -157,10 +164,10 @@ func (m *ruleMaker) lists(w terms, values, notValues []string, one comparison) (
 		}
 		return made
 	}
-	if made := any(values); len(made) > 0 {
+	if made := readable(values); len(made) > 0 {
 		out = append(out, w.set(w.or, made))
 	}
-	if made := any(notValues); len(made) > 0 {
+	if made := readable(notValues); len(made) > 0 {
 		out = append(out, object{w.not: w.set(w.or, made)})
 	}
 	return out
@@ -170,7 +177,7 @@ func (m *ruleMaker) lists(w terms, values, notValues []string, one comparison) (
 func (m *ruleMaker) expanded(values []string) (out []string) {
 	for _, v := range values {
 		domain, path, _ := strings.Cut(v, "/")
-		names := func(d string) bool { return match(domain, d) }
+		names := func(d string) bool { return matches(domain, d) }
 		if strings.Count(v, "/") != 4 || domain == "*" || !slices.ContainsFunc(m.domains, names) {
 			out = append(out, v)
 			continue
@@ -184,6 +191,19 @@ func (m *ruleMaker) expanded(values []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// matches compares a text with a pattern that may begin or end with an asterisk.
+func matches(pattern, text string) bool {
+	switch {
+	case pattern == "*":
+		return text != ""
+	case strings.HasPrefix(pattern, "*"):
+		return strings.HasSuffix(text, pattern[1:])
+	case strings.HasSuffix(pattern, "*"):
+		return strings.HasPrefix(text, pattern[:len(pattern)-1])
+	}
+	return pattern == text
 }
 
 // means writes out the trust domains that are the mesh's.
@@ -217,7 +237,7 @@ func text(v, prefix string) object {
 
 // peer compares the identity that the filter state has.
 func peer(matcher object) (object, error) {
-	return object{"filter_state": object{"key": peerPrincipal, "string_match": matcher}}, nil
+	return object{"filter_state": object{"key": PeerPrincipal, "string_match": matcher}}, nil
 }
 
 func principal(v string) (object, error) { return peer(text(v, "spiffe://")) }
@@ -226,10 +246,11 @@ func namespace(v string) (object, error) {
 	return peer(expression(".*/ns/" + strings.ReplaceAll(v, "*", ".*") + "/.*"))
 }
 
-func account(v string) (object, error) {
+// account compares the peer with a service account, of the policy's namespace unless the value names one.
+func (m *ruleMaker) account(v string) (object, error) {
 	ns, name, ok := strings.Cut(v, "/")
 	if !ok {
-		ns, name = policyNamespace, v
+		ns, name = m.namespace, v
 	}
 	return peer(expression("spiffe://.+/ns/" + regexp.QuoteMeta(ns) + "/(.+/|)sa/" + regexp.QuoteMeta(name) + "(/.+)?"))
 }
