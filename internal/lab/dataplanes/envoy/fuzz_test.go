@@ -48,7 +48,7 @@ func FuzzParseStats(f *testing.F) {
 	f.Add("http.inbound.rbac.allowed: 5\nlistener.0.0.0.0_15006.worker_0.downstream_cx_active: 3\n")
 	f.Add("a: b\nrequests: P0(1,2)\nx: -1\ny: 18446744073709551616\n: 3\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		for name, n := range parseStats(text) {
+		for name, n := range ParseStats(text) {
 			if !strings.Contains(text, name+": ") || !strings.Contains(text, fmt.Sprint(n)) {
 				t.Errorf("%q is %d, which does not stand in %q", name, n, text)
 			}

@@ -1,9 +1,11 @@
 package envoy
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -16,10 +18,10 @@ import (
 	"time"
 )
 
-// Authority vouches for the pods of one bench. It and its key exist in memory only.
+// Authority vouches for the pods of one bench. One that NewAuthority made exists in memory only.
 type Authority struct {
 	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
+	key         crypto.Signer
 	now         time.Time
 }
 
@@ -47,6 +49,20 @@ func NewAuthority(now time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("make a root certificate: %w", err)
 	}
 	return a, nil
+}
+
+// ReadAuthority reads the authority of a mesh of the local engine: files with its root certificate and the key of that, both in PEM.
+// Certificates of that authority are good for the mesh's own proxies.
+func ReadAuthority(certificateFile, keyFile string, now time.Time) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(certificateFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the mesh's authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("read the mesh's authority: %s is no authority's certificate", certificateFile)
+	}
+	return &Authority{certificate: pair.Leaf, key: key, now: now}, nil
 }
 
 func (a *Authority) template(t *x509.Certificate) (*x509.Certificate, error) {

@@ -3,6 +3,7 @@ package envoy
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -33,12 +34,12 @@ func TestKeysProveAnIdentityBothWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := os.ReadFile(filepath.Join(dir, RootsFile))
+	text, err := os.ReadFile(filepath.Join(dir, RootsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
+	if !roots.AppendCertsFromPEM(text) {
 		t.Fatal("the roots hold no certificate")
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
@@ -49,5 +50,45 @@ func TestKeysProveAnIdentityBothWays(t *testing.T) {
 	}
 	if uris := pair.Leaf.URIs; len(uris) != 1 || uris[0].String() != clientIdentity {
 		t.Errorf("the certificate is for %v, want %s", uris, clientIdentity)
+	}
+}
+
+func TestAMeshsAuthorityIsReadFromItsFiles(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	made, err := NewAuthority(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(made.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, private := filepath.Join(dir, "root-cert.pem"), filepath.Join(dir, "root-key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: made.certificate.Raw}, private: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read, err := ReadAuthority(cert, private, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.WriteKeys(dir, clientIdentity, os.Getuid()); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, CertificateFile), filepath.Join(dir, KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(made.certificate)
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err != nil {
+		t.Errorf("the authority's own root refuses it: %v", err)
+	}
+	if _, err := ReadAuthority(filepath.Join(dir, CertificateFile), filepath.Join(dir, KeyFile), now); err == nil {
+		t.Error("a pod's certificate was taken for an authority's")
+	}
+	if _, err := ReadAuthority(cert, filepath.Join(dir, KeyFile), now); err == nil {
+		t.Error("another key was taken for the authority's")
 	}
 }

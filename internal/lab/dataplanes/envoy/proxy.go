@@ -221,7 +221,7 @@ func (p *Proxy) Stats(ctx context.Context, filter string) (map[string]uint64, er
 	if err != nil {
 		return nil, fmt.Errorf("read the counters of the proxy of pod %s: %w", p.pod.Name, err)
 	}
-	return parseStats(text), nil
+	return ParseStats(text), nil
 }
 
 // WorkerConnections is how many connections each worker of the listener on a port has now.
@@ -244,8 +244,8 @@ func (p *Proxy) WorkerConnections(ctx context.Context, port, workers int) ([]flo
 	return counts, nil
 }
 
-// parseStats reads lines of "name: number"; other values, those of texts and histograms, are left out.
-func parseStats(text string) map[string]uint64 {
+// ParseStats reads lines of "name: number"; other values, those of texts and histograms, are left out.
+func ParseStats(text string) map[string]uint64 {
 	counters := map[string]uint64{}
 	for line := range strings.Lines(text) {
 		name, value, found := strings.Cut(line, ": ")

@@ -101,7 +101,7 @@ func servicesOf(object *corev1.Service, workloads []Workload) ([]Service, error)
 			if w.Pod.Namespace != object.Namespace || !selector.Matches(labels.Set(w.Pod.Labels)) {
 				continue
 			}
-			target, ok := targetOf(w.Pod, port)
+			target, ok := Target(w.Pod, port)
 			if !ok {
 				return nil, fmt.Errorf("targetPort %q: pod %s has no container port of that name", port.TargetPort.StrVal, w.Pod.Name)
 			}
@@ -143,7 +143,8 @@ func takesBytes(port corev1.ServicePort) (bool, error) {
 	return true, nil
 }
 
-func targetOf(pod *corev1.Pod, port corev1.ServicePort) (uint16, bool) {
+// Target is the port of a pod that a port of a service leads to; false if it is named and the pod has none of the name.
+func Target(pod *corev1.Pod, port corev1.ServicePort) (uint16, bool) {
 	if port.TargetPort.Type == intstr.Int {
 		if n := port.TargetPort.IntVal; n != 0 {
 			return uint16(n), true
