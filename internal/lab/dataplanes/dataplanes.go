@@ -62,6 +62,16 @@ type Handshaker interface {
 	Handshakes(ctx context.Context) (handshakes uint64, known bool, err error)
 }
 
+// Recorder is a Bench with a proxy that counts each request (Carried) and logs each in a line.
+type Recorder interface {
+	// Logged is how many lines the proxy has written about requests that began at a time or later. A line may be late by the time
+	// after which the proxy empties its buffer, FlushTime at most.
+	Logged(ctx context.Context, since time.Time) (lines uint64, err error)
+}
+
+// FlushTime is how long the lines of a log may wait in a proxy: Istio's setting of one second, and the time to write.
+const FlushTime = 3 * time.Second
+
 // Aimer is a Bench that takes load at a URL of its own.
 type Aimer interface {
 	// Aim turns a scenario's URL into the one to send load to.

@@ -57,14 +57,16 @@ type Machine struct {
 
 // Kinds of data planes.
 const (
-	KindNone      = "none"
-	KindLateen    = "lateen"
-	KindZtunnel   = "ztunnel"
-	KindEnvoy     = "envoy"
-	KindLinkerd   = "linkerd2-proxy"
-	KindCilium    = "cilium"
-	KindWaypoint  = "waypoint"
-	KindUnderTest = "url" // no plane of ours: a URL that was given
+	KindNone     = "none"
+	KindLateen   = "lateen"
+	KindZtunnel  = "ztunnel"
+	KindEnvoy    = "envoy"
+	KindLinkerd  = "linkerd2-proxy"
+	KindCilium   = "cilium"
+	KindWaypoint = "waypoint"
+	// KindEnvoyWaypoint is lateen's node proxies with a stock Envoy as the waypoint.
+	KindEnvoyWaypoint = "envoy-waypoint"
+	KindUnderTest     = "url" // no plane of ours: a URL that was given
 )
 
 // Plane is one data plane that was compared.

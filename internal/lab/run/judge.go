@@ -12,8 +12,8 @@ import (
 	"lateen.dev/lateen/internal/lab/stats"
 )
 
-// judge computes the verdicts of a scenario's cells: of every plane against the first one, of lateen against each peer, of a waypoint
-// against lateen without one, and of every second self against its first.
+// judge computes the verdicts of a scenario's cells: of every plane against the first one, of lateen against each peer, of each waypoint
+// against lateen without one, of lateen's waypoint against others, and of every second self against its first.
 func (s *session) judge(sc *scenario.Scenario, out *results.Outcome) {
 	planes := s.options.planes(sc)
 	for i := range out.Cells {
@@ -88,11 +88,18 @@ func comparisons(specs []dataplanes.Spec, twice []string, variants []scenario.Va
 				}
 			}
 			if spec.Name == results.KindLateen && spec.Name != first {
-				other.planes = append(other.planes, waypoints(specs, there, first)...)
+				other.planes = append(other.planes, waypoints(specs, there, first, hasWaypoint)...)
 			}
 			if len(other.planes) > 0 {
 				peers = append(peers, other)
 			}
+		}
+		if spec.Kind == results.KindEnvoyWaypoint && spec.Name != first {
+			own := func(s dataplanes.Spec) bool { return s.Kind == results.KindWaypoint }
+			if ours := waypoints(specs, there, first, own); len(ours) > 0 {
+				peers = append(peers, comparison{baseline: spec.Name, planes: ours, witness: floor})
+			}
+			continue
 		}
 		if spec.Kind == results.KindNone || spec.Kind == results.KindLateen || spec.Kind == results.KindWaypoint || spec.Kind == results.KindUnderTest || spec.Name == first {
 			continue
@@ -111,10 +118,15 @@ func comparisons(specs []dataplanes.Spec, twice []string, variants []scenario.Va
 	return append(list, peers...)
 }
 
-// waypoints are the planes with a waypoint that were measured, without the one that all are compared with.
-func waypoints(specs []dataplanes.Spec, there []string, first string) (names []string) {
+// hasWaypoint says whether requests of a plane pass a waypoint, whoever's it is.
+func hasWaypoint(s dataplanes.Spec) bool {
+	return s.Kind == results.KindWaypoint || s.Kind == results.KindEnvoyWaypoint
+}
+
+// waypoints are the planes of certain kinds that were measured, without the one that all are compared with.
+func waypoints(specs []dataplanes.Spec, there []string, first string, wanted func(dataplanes.Spec) bool) (names []string) {
 	for _, s := range specs {
-		if s.Kind == results.KindWaypoint && s.Name != first && slices.Contains(there, s.Name) {
+		if wanted(s) && s.Name != first && slices.Contains(there, s.Name) {
 			names = append(names, s.Name)
 		}
 	}

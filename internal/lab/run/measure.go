@@ -219,6 +219,12 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 		if now <= carried { // a failure of the plane, and times that are not its own
 			b.Failed = append(b.Failed, bypassed)
 			b.Metrics, b.Histogram = map[string]float64{}, ""
+		} else if missing, err := s.unrecorded(ctx, on, b.Started, r.requests(), now-carried); err != nil {
+			return b, err
+		} else if missing != "" {
+			b.Failed = append(b.Failed, missing)
+			b.Metrics, b.Histogram, b.Split = map[string]float64{}, "", nil
+			return b, nil
 		}
 	}
 	if cell.Beside == nil && shakes && r.requests() > 0 {

@@ -58,7 +58,7 @@ func (o Options) Validate() error {
 				return fmt.Errorf("plane %s: scenario %s brings a plane of this name: use another one", kind, s.Name)
 			}
 		}
-		if i := slices.IndexFunc(s.Cells, func(c scenario.Cell) bool { return c.Policies > 0 }); i >= 0 && slices.ContainsFunc(o.planes(s), func(p dataplanes.Spec) bool { return p.Kind == results.KindWaypoint }) {
+		if i := slices.IndexFunc(s.Cells, func(c scenario.Cell) bool { return c.Policies > 0 }); i >= 0 && slices.ContainsFunc(o.planes(s), hasWaypoint) {
 			return fmt.Errorf("scenario %s cannot be run behind a waypoint: the policies of cell %s admit the client alone, and the server's pods see the waypoint", s.Name, s.Cells[i].Name)
 		}
 		if why := s.Changes(); why != "" && given {

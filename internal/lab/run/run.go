@@ -133,6 +133,9 @@ func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.
 	if err := s.bringUp(ctx, sc, topology, out); err != nil {
 		return err
 	}
+	if err := s.alike(ctx, sc); err != nil {
+		return err
+	}
 	for _, c := range cells {
 		load := sc.Load.With(c.Load)
 		out.Cells = append(out.Cells, results.Cell{Name: c.Name, Params: c.Params, Load: described(load, s.seconds, s.warmup), Blocks: []results.Block{}})

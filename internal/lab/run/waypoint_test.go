@@ -39,6 +39,29 @@ func TestAWaypointIsNotComparedTwice(t *testing.T) {
 	}
 }
 
+func TestAnEnvoyInTheWaypointsPlaceIsComparedWithBoth(t *testing.T) {
+	specs := []dataplanes.Spec{
+		{Name: "none", Kind: results.KindNone}, {Name: "lateen", Kind: results.KindLateen}, {Name: "envoy-waypoint", Kind: results.KindEnvoyWaypoint}, {Name: "waypoint", Kind: results.KindWaypoint},
+	}
+	blocks := []results.Block{{Plane: "none"}, {Plane: "lateen"}, {Plane: "envoy-waypoint"}, {Plane: "waypoint"}}
+	var got []string
+	for _, c := range comparisons(specs, []string{"lateen"}, nil, blocks) {
+		for _, plane := range c.planes {
+			got = append(got, plane+"/"+c.baseline)
+		}
+	}
+	want := []string{"lateen/none", "envoy-waypoint/none", "waypoint/none", "envoy-waypoint/lateen", "waypoint/lateen", "waypoint/envoy-waypoint"}
+	if !slices.Equal(got, want) {
+		t.Errorf("compared %v, want %v", got, want)
+	}
+	// Without a waypoint of lateen's there is nothing to compare it with but lateen.
+	for _, c := range comparisons(specs, []string{"lateen"}, nil, blocks[:3]) {
+		if c.baseline == "envoy-waypoint" {
+			t.Errorf("compared %v with it", c.planes)
+		}
+	}
+}
+
 func TestPlanesThatAScenarioBringsAreThereOnce(t *testing.T) {
 	_, _, o := newWorld(t, smallScenario+"planes: [waypoint]\n")
 	sc := o.Scenarios[0]
@@ -62,9 +85,12 @@ func TestPoliciesForTheClientAloneAreRefusedBehindAWaypoint(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	o.Planes = append(o.Planes, dataplanes.Spec{Name: "waypoint", Kind: results.KindWaypoint})
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "scenario small cannot be run behind a waypoint: the policies of cell a") {
-		t.Errorf("got %v", err)
+	without := o.Planes
+	for _, kind := range []string{results.KindWaypoint, results.KindEnvoyWaypoint} {
+		o.Planes = append(slices.Clone(without), dataplanes.Spec{Name: kind, Kind: kind})
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "scenario small cannot be run behind a waypoint: the policies of cell a") {
+			t.Errorf("%s: got %v", kind, err)
+		}
 	}
 }
 

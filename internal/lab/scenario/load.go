@@ -200,6 +200,16 @@ func (s *Scenario) check() error {
 			return fmt.Errorf("planes: %q: only %s may be named, since other planes are the run's to choose", kind, results.KindWaypoint)
 		}
 	}
+	for i, r := range s.Alike {
+		switch {
+		case strings.TrimSpace(r.Name) == "" || slices.ContainsFunc(s.Alike[:i], func(o Request) bool { return o.Name == r.Name }):
+			return fmt.Errorf("alike: name %q is empty or stands twice", r.Name)
+		case r.URL == "":
+			return fmt.Errorf("alike: %s: there is no url", r.Name)
+		case r.Status != 0 && (r.Status < 200 || r.Status > 599):
+			return fmt.Errorf("alike: %s: status: %d: use 200 to 599", r.Name, r.Status)
+		}
+	}
 	if err := s.checkVariants(); err != nil {
 		return err
 	}

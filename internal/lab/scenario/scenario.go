@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"fmt"
 	"time"
 
 	"lateen.dev/lateen/internal/lab/cpscale"
@@ -45,9 +46,30 @@ type Scenario struct {
 	Planes []string `json:"planes,omitempty"`
 	// OnlyOK says that every request is to be answered with 200. One that is not voids its block, whose numbers would be of other work.
 	OnlyOK bool `json:"onlyOK,omitempty"`
+	// Alike are requests that each plane with a waypoint must answer, and answer alike, before anything is measured.
+	Alike []Request `json:"alike,omitempty"`
 	// Control makes it an experiment on the control plane alone, of this size: there is no world, no load and no other plane then, and
 	// Seconds is how long changes are made at each rate.
 	Control *cpscale.Size `json:"control,omitempty"`
+}
+
+// Request is one request with the answer that it must get.
+type Request struct {
+	Name    string            `json:"name"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Flags are further ones of lateen-load run.
+	Flags []string `json:"flags,omitempty"`
+	// Status is what the answer must have; any that is no error if it is 0.
+	Status int `json:"status,omitempty"`
+}
+
+// Answer is what the load generator calls the answer that a request must get.
+func (r Request) Answer() string {
+	if r.Status == 0 {
+		return "ok"
+	}
+	return fmt.Sprintf("status_%d", r.Status)
 }
 
 // Variant is lateen with other settings.
