@@ -118,7 +118,7 @@ func (l *Local) proxyEnv(t Topology) (env []string) {
 	switch l.about.Kind {
 	case results.KindNone:
 		return nil
-	case results.KindLateen, results.KindWaypoint:
+	case results.KindLateen, results.KindWaypoint, results.KindEnvoyWaypoint:
 		env = slices.Concat(t.ProxyEnv, l.env)
 	case results.KindZtunnel:
 		env = slices.Clone(l.env)
@@ -506,7 +506,7 @@ func (b *LocalBench) settled(ctx context.Context) (string, error) {
 	} else if err != nil {
 		return "", err
 	}
-	declared, err := declaredMeshed(page)
+	declared, err := declaredMeshed(page, namespace)
 	if err != nil {
 		return "", err
 	}
@@ -527,8 +527,8 @@ func (b *LocalBench) settled(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// declaredMeshed reads which pods of the namespace the control plane has its proxies reach by HBONE.
-func declaredMeshed(page []byte) (map[string]bool, error) {
+// declaredMeshed reads which pods of a namespace the control plane has its proxies reach by HBONE.
+func declaredMeshed(page []byte, in string) (map[string]bool, error) {
 	var resources []struct {
 		Content struct {
 			Workload struct {
@@ -543,7 +543,7 @@ func declaredMeshed(page []byte) (map[string]bool, error) {
 	}
 	declared := map[string]bool{}
 	for _, r := range resources {
-		if w := r.Content.Workload; w.Namespace == namespace && w.TunnelProtocol == "HBONE" {
+		if w := r.Content.Workload; w.Namespace == in && w.TunnelProtocol == "HBONE" {
 			declared[w.Name] = true
 		}
 	}

@@ -31,7 +31,7 @@ type Spec struct {
 }
 
 // peerKinds are those that a path makes a plane of, in the order in which help lists them.
-var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced}
+var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced, results.KindEnvoyWaypoint}
 
 // lateenProxy is the name of Lateen's own node proxy.
 const lateenProxy = "lateen-proxy"
@@ -104,7 +104,7 @@ func ParseSpec(text string) (Spec, error) {
 	if s.Kind == results.KindLateen && filepath.Base(absolute) != lateenProxy {
 		return s, fmt.Errorf("peer %s: the program must be called %s, by which the engine knows Lateen's own", name, lateenProxy)
 	}
-	if s.Kind == results.KindEnvoy {
+	if s.Kind == results.KindEnvoy || s.Kind == results.KindEnvoyWaypoint {
 		if _, err := envoy.Version(context.Background(), absolute); err != nil {
 			return s, fmt.Errorf("peer %s: %w", kind, err)
 		}
@@ -152,6 +152,10 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 		return l, nil
 	case results.KindWaypoint:
 		w := NewWaypoint(m.Engine, mesh, s.Name)
+		w.set(s.ProxyEnv)
+		return w, nil
+	case results.KindEnvoyWaypoint:
+		w := NewEnvoyWaypoint(m.Engine, mesh, s.Name, s.Path)
 		w.set(s.ProxyEnv)
 		return w, nil
 	case results.KindUnderTest:

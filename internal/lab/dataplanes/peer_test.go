@@ -65,6 +65,8 @@ func TestPeersAreRefusedWithTheFix(t *testing.T) {
 		"lateen:old=/bin/true":     "the program must be called lateen-proxy",
 		"envoy":                    "write envoy=PATH",
 		"envoy=/bin/true":          "/bin/true is no Envoy",
+		"envoy-waypoint":           "write envoy-waypoint=PATH",
+		"envoy-waypoint=/bin/true": "/bin/true is no Envoy",
 		"envoy-http1=/bin/false":   "ask /bin/false for its version",
 	} {
 		if _, err := ParseSpec(text); err == nil || !strings.Contains(err.Error(), want) {

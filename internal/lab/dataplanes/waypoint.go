@@ -1,6 +1,7 @@
 package dataplanes
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/meshconfig"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/waypoint"
@@ -62,15 +64,20 @@ func (w *Waypoint) Start(ctx context.Context, t Topology, progress func(string))
 	if err := b.LocalBench.Apply(ctx, []api.Document{document}); err != nil {
 		return nil, err
 	}
-	name, in := waypointName, waypointNamespace
-	labels := map[string]*string{wellknown.UseWaypoint: &name, wellknown.UseWaypointNamespace: &in}
-	if _, err := b.client.Label(ctx, api.Key{Kind: "Namespace", Name: namespace}, labels); err != nil {
-		return nil, fmt.Errorf("label the namespace: %w", err)
-	}
-	if err := b.follow(ctx); err != nil {
+	if err := b.bind(ctx); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+// bind puts the waypoint in front of the services, and returns when connections to all of them go through it.
+func (b *waypointBench) bind(ctx context.Context) error {
+	name, in := waypointName, waypointNamespace
+	labels := map[string]*string{wellknown.UseWaypoint: &name, wellknown.UseWaypointNamespace: &in}
+	if _, err := b.client.Label(ctx, api.Key{Kind: "Namespace", Name: namespace}, labels); err != nil {
+		return fmt.Errorf("label the namespace: %w", err)
+	}
+	return b.follow(ctx)
 }
 
 // waypointObjects are a Gateway and what it needs. The pod runs on the last node, beside the server, and has the environment of the node
@@ -94,24 +101,30 @@ func waypointObjects(nodes int, env []string) (api.Document, error) {
 		return api.Document{}, fmt.Errorf("encode the waypoint's parameters: %w", err)
 	}
 	metadata := map[string]string{"name": waypointName, "namespace": waypointNamespace}
-	var text bytes.Buffer
-	for _, object := range []any{
+	data, err := documents([]any{
 		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]string{"name": waypointNamespace}},
 		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map[string]string{"deployment": string(patch)}},
 		map[string]any{"apiVersion": model.GatewayGroup + "/v1", "kind": "Gateway", "metadata": metadata, "spec": map[string]any{
 			"gatewayClassName": waypoint.Class,
 			"infrastructure":   map[string]any{"parametersRef": map[string]string{"group": "", "kind": "ConfigMap", "name": waypointName}},
-			"listeners": []any{map[string]any{
-				"name": "mesh", "port": waypoint.HBONEPort, "protocol": "HBONE", "allowedRoutes": map[string]any{"namespaces": map[string]string{"from": "All"}},
-			}},
+			"listeners":        []any{meshListener()},
 		}},
-	} {
-		text.WriteString("---\n")
-		if err := json.NewEncoder(&text).Encode(object); err != nil {
-			return api.Document{}, fmt.Errorf("encode the waypoint's objects: %w", err)
-		}
+		// The log has the format that Istio's waypoints have by default, so that an Envoy in the waypoint's place writes as much.
+		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]string{"name": rootNamespace}},
+		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": meshconfig.ObjectName, "namespace": rootNamespace},
+			"data": map[string]string{meshconfig.DataKey: "accessLogFile: /dev/stdout\n"}},
+	})
+	return api.Document{File: "waypoint.yaml", Data: data}, err
+}
+
+// rootNamespace is where the local engine has the objects of the mesh as a whole.
+const rootNamespace = "istio-system"
+
+// meshListener is the listener of a waypoint's Gateway, for services of all namespaces.
+func meshListener() map[string]any {
+	return map[string]any{
+		"name": "mesh", "port": waypoint.HBONEPort, "protocol": "HBONE", "allowedRoutes": map[string]any{"namespaces": map[string]string{"from": "All"}},
 	}
-	return api.Document{File: "waypoint.yaml", Data: text.Bytes()}, nil
 }
 
 // waypointBench is a mesh of lateen's whose services are behind a waypoint.
@@ -175,7 +188,7 @@ func (b *waypointBench) Processes(ctx context.Context) ([]Process, error) {
 // Carried implements Bench by what the waypoint counted: requests, and connections that it relayed unread. Its connections to endpoints are kept
 // for later requests, so that they say little.
 func (b *waypointBench) Carried(ctx context.Context) (uint64, bool, error) {
-	page, err := b.page(ctx)
+	page, err := b.get(ctx, waypoint.MetricsPort, "/metrics")
 	if err != nil {
 		return 0, false, fmt.Errorf("read the metrics of the waypoint: %w", err)
 	}
@@ -183,17 +196,17 @@ func (b *waypointBench) Carried(ctx context.Context) (uint64, bool, error) {
 	return n, err == nil, err
 }
 
-// pageTime bounds how long the waypoint may take to answer with its metrics.
+// pageTime bounds how long the waypoint may take to answer about itself.
 const pageTime = 10 * time.Second
 
-// page is the waypoint's page of metrics, which is served in the pod's own network.
-func (b *waypointBench) page(ctx context.Context) ([]byte, error) {
+// get reads a page that the waypoint serves in its pod's own network.
+func (b *waypointBench) get(ctx context.Context, port int, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return b.client.Connect(ctx, api.ConnectRequest{Namespace: waypointNamespace, Target: "deploy/" + waypointName, Port: waypoint.MetricsPort})
+		return b.client.Connect(ctx, api.ConnectRequest{Namespace: waypointNamespace, Target: "deploy/" + waypointName, Port: port})
 	}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://waypoint/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://waypoint"+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +235,44 @@ func throughWaypoint(page []byte) (uint64, error) {
 		}
 	}
 	return uint64(total), nil
+}
+
+// Logged implements Recorder.
+func (b *waypointBench) Logged(ctx context.Context, since time.Time) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	log, err := b.client.Logs(ctx, api.LogsRequest{Namespace: waypointNamespace, Target: "deploy/" + waypointName, Since: since})
+	if err != nil {
+		return 0, fmt.Errorf("read the log of the waypoint: %w", err)
+	}
+	defer log.Close()
+	n, err := accessLines(log, since)
+	if err != nil {
+		return 0, fmt.Errorf("read the log of the waypoint: %w", err)
+	}
+	return n, nil
+}
+
+// startTimeFormat is how the access log tells when a request began, between brackets at the beginning of a line.
+const startTimeFormat = "2006-01-02T15:04:05.000Z"
+
+// accessLines counts the lines of an access log in Istio's text format that are of requests since a time. Others are what the proxy says of
+// itself.
+func accessLines(log io.Reader, since time.Time) (n uint64, err error) {
+	first := since.UTC().Format(startTimeFormat)
+	lines := bufio.NewReaderSize(log, 64<<10)
+	for begun := true; ; {
+		line, more, err := lines.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+		if begun && len(line) > len(first)+3 && line[0] == '[' && string(line[len(first)+1:len(first)+4]) == `] "` && string(line[1:len(first)+1]) >= first {
+			n++
+		}
+		begun = !more // a line longer than the buffer comes in pieces
+	}
 }
 
 // Apply implements Bench.

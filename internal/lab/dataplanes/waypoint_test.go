@@ -23,6 +23,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/meshconfig"
 	"lateen.dev/lateen/internal/waypoint"
 )
 
@@ -31,7 +32,10 @@ type waypointEngine struct {
 	socket string
 
 	mu         sync.Mutex
-	unbound    int // questions that are still answered with "not yet"
+	envoys     int    // configurations of an Envoy in the waypoint's place so far; its pod is replaced for each
+	policy     string // an object of the namespace default, if any
+	log        string // of the waypoint
+	unbound    int    // questions that are still answered with "not yet"
 	why        string
 	generation uint64
 	asked      []string
@@ -60,9 +64,24 @@ func newWaypointEngine(t *testing.T, unbound int) *waypointEngine {
 	answer("GET /v1/status", func(*http.Request) any { return e.status() })
 	answer("GET /v1/objects", func(r *http.Request) any { return e.list(r.FormValue("kind")) })
 	answer("GET /v1/control/debug/resources", func(*http.Request) any {
-		return json.RawMessage(`[{"content": {"workload": {"namespace": "default", "name": "echo-abc-1", "tunnelProtocol": "HBONE"}}}]`)
+		return json.RawMessage(fmt.Sprintf(`[{"content": {"workload": {"namespace": "default", "name": "echo-abc-1", "tunnelProtocol": "HBONE"}}},
+			{"content": {"workload": {"namespace": "waypoints", "name": "waypoint-abc-%d", "tunnelProtocol": "HBONE"}}}]`, e.envoys))
 	})
-	answer("POST /v1/apply", func(r *http.Request) any { change(r); return api.ApplyResult{} })
+	answer("POST /v1/apply", func(r *http.Request) any {
+		change(r)
+		if strings.Contains(e.asked[len(e.asked)-1], "lateen-lab-") {
+			e.envoys++ // its pod sees a directory of the lab
+		}
+		return api.ApplyResult{}
+	})
+	mux.HandleFunc("GET /v1/nodes/n1/proxy/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "lateen_worker_connections{worker=\"0\"} 1\nlateen_worker_connections{worker=\"1\"} 2\nlateen_worker_connections{worker=\"2\"} 0\n")
+	})
+	mux.HandleFunc("GET /v1/logs", func(w http.ResponseWriter, r *http.Request) {
+		e.asked = append(e.asked, r.URL.String())
+		_, _ = io.WriteString(w, e.log)
+	})
+	answer("POST /v1/delete", func(r *http.Request) any { change(r); return api.ApplyResult{} })
 	answer("POST /v1/patch", func(r *http.Request) any { change(r); return api.ObjectResult{} })
 	answer("GET /v1/usage", func(*http.Request) any {
 		return api.Usage{Components: []api.ComponentUsage{
@@ -84,28 +103,42 @@ func (e *waypointEngine) Stop(context.Context, string, func(api.Event)) error {
 func (e *waypointEngine) Client(mesh string) *api.Client { return api.NewAt(mesh, e.socket) }
 
 func (e *waypointEngine) status() api.Status {
-	return api.Status{
+	s := api.Status{
 		Control: api.ControlState{Generation: e.generation},
 		Nodes:   []api.NodeState{{Name: "n1", Proxy: api.ProxyState{AckedGeneration: e.generation, Version: "1.2.3"}}},
-		Pods:    []api.PodState{{Namespace: "default", Name: "echo-abc-1", Ready: true, Redirection: true}},
+		Pods:    []api.PodState{{Namespace: "default", Name: "echo-abc-1", IP: "10.244.2.7", Ready: true, Redirection: true}},
 	}
+	if e.envoys > 0 {
+		s.Pods = append(s.Pods, api.PodState{Namespace: "waypoints", Name: fmt.Sprintf("waypoint-abc-%d", e.envoys), Ready: true})
+	}
+	return s
 }
 
 func (e *waypointEngine) list(kind string) api.ObjectList {
-	if kind != "Service" {
+	switch kind {
+	case "Pod":
+		return api.ObjectList{Items: []api.Object{{Raw: json.RawMessage(`{"metadata": {"namespace": "default", "name": "echo-abc-1", "labels": {"app": "echo"}}}`)}}}
+	case "AuthorizationPolicy":
+		if e.policy != "" {
+			return api.ObjectList{Items: []api.Object{{Raw: json.RawMessage(e.policy)}}}
+		}
+		return api.ObjectList{}
+	case "Service":
+	default:
 		return api.ObjectList{}
 	}
 	c := api.Condition{Type: "WaypointBound", Status: "True"}
 	if e.unbound--; e.unbound >= 0 {
 		c.Status, c.Message = "False", e.why
 	}
-	return api.ObjectList{Items: []api.Object{{Key: api.Key{Kind: "Service", Namespace: "default", Name: "echo"}, Raw: json.RawMessage("{}"), Conditions: []api.Condition{c}}}}
+	return api.ObjectList{Items: []api.Object{{Key: api.Key{Kind: "Service", Namespace: "default", Name: "echo"}, Raw: json.RawMessage(servedService), Conditions: []api.Condition{c}}}}
 }
 
 // connect is the waypoint's page of metrics, behind a connection into its pod.
 func (e *waypointEngine) connect(w http.ResponseWriter, r *http.Request) {
 	var to api.ConnectRequest
-	if err := json.NewDecoder(r.Body).Decode(&to); err != nil || to != (api.ConnectRequest{Namespace: "waypoints", Target: "deploy/waypoint", Port: 15020}) {
+	pages := map[int]string{15020: servedPage, 15000: servedCounters}
+	if err := json.NewDecoder(r.Body).Decode(&to); err != nil || pages[to.Port] == "" || to.Namespace != "waypoints" || to.Target != "deploy/waypoint" {
 		http.Error(w, fmt.Sprintf(`{"error": "asked for %+v"}`, to), http.StatusBadRequest)
 		return
 	}
@@ -118,8 +151,17 @@ func (e *waypointEngine) connect(w http.ResponseWriter, r *http.Request) {
 	if _, err := http.ReadRequest(bufio.NewReader(buffered)); err != nil {
 		return
 	}
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(servedPage), servedPage)
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(pages[to.Port]), pages[to.Port])
 }
+
+const servedService = `{"metadata": {"namespace": "default", "name": "echo"}, "spec": {"clusterIP": "10.96.0.7", "selector": {"app": "echo"}, "ports": [{"name": "http", "port": 8080}]}}`
+
+const servedCounters = `http.inbound_0.0.0.0_8080;.downstream_rq_completed: 40
+http.inbound_0.0.0.0_8081;.downstream_rq_completed: 2
+http.connect_terminate.downstream_rq_completed: 1000
+http.inbound_0.0.0.0_8080;.downstream_rq_total: 1000
+tcp.inbound-vip|9090|tcp|echo.default.svc.cluster.local.downstream_cx_total: 3
+`
 
 const servedPage = `# TYPE istio_requests counter
 istio_requests_total{reporter="waypoint",response_code="200"} 5
@@ -214,6 +256,12 @@ func TestTheWaypointHasTheSettingsOfNodeProxies(t *testing.T) {
 		}
 		switch o := object[head.Kind].(type) {
 		case *corev1.ConfigMap:
+			if o.Namespace == rootNamespace {
+				if mesh, err := meshconfig.Parse(o.Data[meshconfig.DataKey]); err != nil || mesh.Message.GetAccessLogFile() != "/dev/stdout" {
+					t.Errorf("the mesh's settings are %v, %v", o.Data, err)
+				}
+				continue
+			}
 			in.Parameters = o
 		case *gatewayv1.Gateway:
 			in.Gateway = o

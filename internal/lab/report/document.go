@@ -438,6 +438,8 @@ var publishedNames = map[string][]string{
 	results.KindLinkerd:  {"Linkerd"},
 	results.KindCilium:   {"Cilium"},
 	results.KindWaypoint: {"waypoint"},
+
+	results.KindEnvoyWaypoint: {"waypoint"},
 }
 
 // notRun quotes what others published about planes that could not take part.
