@@ -239,6 +239,7 @@ func TestLinesOfRequestsAreCountedFromATimeOn(t *testing.T) {
 		`[2026-11-27 10:00:02.000][7][warning][main] a word of the proxy's own`,
 		`[2026-11-27T10:00:02.000Z] warn a word of the proxy's own`,
 		`level=info time=2026-11-27T10:00:02.000Z`,
+		strings.Repeat("y", 64<<10) + `[2026-11-27T10:00:03.000Z] "a piece of a long line`,
 		`[2026-11-27T10:00:03.000Z] "POST /half`, // the end of the log
 	}, "\n")
 	if n, err := accessLines(strings.NewReader(log), since); n != 3 || err != nil {

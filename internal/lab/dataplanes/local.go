@@ -129,8 +129,8 @@ func (l *Local) proxyEnv(t Topology) (env []string) {
 	return env
 }
 
-// startTime bounds what a topology may take to become ready.
-const startTime = 3 * time.Minute
+// startTime bounds what a topology may take to become ready, and what a change of it may take to be in force. Tests make it shorter.
+var startTime = 3 * time.Minute
 
 // StartLocal is Start for planes that are built upon this one.
 func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string)) (_ *LocalBench, err error) {
@@ -345,6 +345,8 @@ func (b *LocalBench) Delete(ctx context.Context, documents []api.Document) error
 const noticeTime = 5 * time.Second
 
 func (b *LocalBench) change(ctx context.Context, change func(context.Context) (api.ApplyResult, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
 	before, err := b.client.Status(ctx)
 	if err != nil {
 		return err

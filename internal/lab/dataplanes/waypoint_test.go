@@ -35,6 +35,7 @@ type waypointEngine struct {
 	envoys     int    // configurations of an Envoy in the waypoint's place so far; its pod is replaced for each
 	policy     string // an object of the namespace default, if any
 	log        string // of the waypoint
+	unsettled  bool   // the service's pod is not captured
 	unbound    int    // questions that are still answered with "not yet"
 	why        string
 	generation uint64
@@ -106,7 +107,7 @@ func (e *waypointEngine) status() api.Status {
 	s := api.Status{
 		Control: api.ControlState{Generation: e.generation},
 		Nodes:   []api.NodeState{{Name: "n1", Proxy: api.ProxyState{AckedGeneration: e.generation, Version: "1.2.3"}}},
-		Pods:    []api.PodState{{Namespace: "default", Name: "echo-abc-1", IP: "10.244.2.7", Ready: true, Redirection: true}},
+		Pods:    []api.PodState{{Namespace: "default", Name: "echo-abc-1", IP: "10.244.2.7", Ready: true, Redirection: !e.unsettled}},
 	}
 	if e.envoys > 0 {
 		s.Pods = append(s.Pods, api.PodState{Namespace: "waypoints", Name: fmt.Sprintf("waypoint-abc-%d", e.envoys), Ready: true})
@@ -232,6 +233,19 @@ func TestAServiceThatIsNotBoundEndsTheStartWithTheReason(t *testing.T) {
 	b, err := NewWaypoint(e, "mesh", "waypoint").Start(ctx, Topology{Nodes: 2}, func(string) {})
 	if err == nil || b != nil || !strings.Contains(err.Error(), "the waypoint of service echo: the waypoint is not ready") || e.stopped != 1 {
 		t.Errorf("started %v, %v; %d meshes ended", b, err, e.stopped)
+	}
+}
+
+// A run for the night would else stand still, and nobody would learn of what.
+func TestAChangeThatNeverComesIntoForceEndsWithTheReason(t *testing.T) {
+	whole := startTime
+	t.Cleanup(func() { startTime = whole })
+	startTime = 300 * time.Millisecond
+	e := newWaypointEngine(t, 0)
+	b := &LocalBench{plane: NewWaypoint(e, "mesh", "waypoint").Local, client: e.Client("mesh"), enrolled: true}
+	e.unsettled = true
+	if err := b.Apply(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "gave up waiting for pod echo-abc-1 to be captured") {
+		t.Errorf("applied: %v", err)
 	}
 }
 
