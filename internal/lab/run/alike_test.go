@@ -213,6 +213,9 @@ func (p wrapped) Start(ctx context.Context, t dataplanes.Topology, progress func
 }
 
 func TestATableIsRefusedWithWhatIsWrong(t *testing.T) {
+	if _, err := scenario.Parse("small", []byte(oneCell(", requestPolicies: {allow: -1}"))); err == nil || !strings.Contains(err.Error(), "requestPolicies: 0 deny, -1 allow") {
+		t.Errorf("a negative number of policies: %v", err)
+	}
 	for text, want := range map[string]string{
 		`alike: [{url: "http://a"}]`:                                      `alike: name "" is empty`,
 		`alike: [{name: a, url: "http://a"}, {name: a, url: "http://a"}]`: `alike: name "a" is empty or stands twice`,

@@ -78,7 +78,7 @@ func (o Options) given() bool {
 // groups are the cells that are measured in turn: those that change the services are measured one after the other.
 func groups(cells []scenario.Cell) (list [][]int) {
 	for i, c := range cells {
-		if len(list) == 0 || c.Policies != cells[i-1].Policies || !sameScale(c.Scale, cells[i-1].Scale) {
+		if len(list) == 0 || c.Policies != cells[i-1].Policies || c.RequestPolicies != cells[i-1].RequestPolicies || !sameScale(c.Scale, cells[i-1].Scale) {
 			list = append(list, nil)
 		}
 		list[len(list)-1] = append(list[len(list)-1], i)
@@ -148,7 +148,7 @@ func preparation(c scenario.Cell) (takes time.Duration) {
 	if len(c.Scale) > 0 {
 		takes += timeOfScale
 	}
-	if c.Policies > 0 {
+	if c.Policies > 0 || c.RequestPolicies != (scenario.RequestPolicies{}) {
 		takes += timeOfPolicies
 	}
 	return takes

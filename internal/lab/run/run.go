@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type session struct {
 	running         []running                       // its planes
 	known           map[string][]dataplanes.Process // that are to live on, by plane
 	strength        map[string]int                  // how many there were of a plane
+	inForce         api.Document                    // policies of requests that are in force on planes with a waypoint
 	missed          map[string][]string             // what ended of a plane and stands in no block of it yet
 	blocks          int                             // so far in the scenario
 	plan            remaining                       // what is left to do
@@ -86,7 +88,7 @@ func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
 	if s.options.Latency > 0 {
 		out.NotValid = append(out.NotValid, fmt.Sprintf("%s were added to every round trip between nodes by a program on this machine, which takes CPU time for each packet (in no role's account)", s.options.Latency))
 	}
-	s.blocks, s.workers, s.onlyOK, s.uncounted = 0, sc.Workers, sc.OnlyOK, nil
+	s.blocks, s.workers, s.onlyOK, s.uncounted, s.inForce = 0, sc.Workers, sc.OnlyOK, nil, api.Document{}
 	s.seconds, s.warmup = s.options.measures(sc)
 	_, cells, _ := s.options.equipped(sc, s.LookPath)
 	s.plan.begin(s.options.steps(sc, cells, len(s.options.specs(sc)), s.options.traces(sc, s.LookPath)), s.after(sc), s.Now())
@@ -256,7 +258,9 @@ func (s *session) prepare(ctx context.Context, c scenario.Cell) error {
 	if err := s.attend(ctx); err != nil {
 		return err
 	}
-	if len(c.Scale) > 0 || c.Policies > 0 {
+	before := s.inForce
+	s.inForce = requestPolicies(c.RequestPolicies)
+	if len(c.Scale) > 0 || c.Policies > 0 || !bytes.Equal(before.Data, s.inForce.Data) {
 		s.forget() // pods that are scaled away are not missed, nor proxies that start anew with other policies
 	}
 	for _, on := range s.running {
@@ -272,8 +276,50 @@ func (s *session) prepare(ctx context.Context, c scenario.Cell) error {
 				return err
 			}
 		}
+		if bytes.Equal(before.Data, s.inForce.Data) || !hasWaypoint(dataplanes.Spec{Kind: on.about.Kind}) {
+			continue
+		}
+		s.Progress.Update(on.about.Name + ": change the policies of requests")
+		if len(before.Data) > 0 {
+			if err := on.Delete(ctx, []api.Document{before}); err != nil {
+				return err
+			}
+		}
+		if len(s.inForce.Data) > 0 {
+			if err := on.Apply(ctx, []api.Document{s.inForce}); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// requestPolicies are authorization policies that a waypoint decides by about requests to echo. The one that admits the load is the last by
+// name, since Envoy looks at them in that order.
+func requestPolicies(p scenario.RequestPolicies) api.Document {
+	var text strings.Builder
+	one := func(name, action, rule string) {
+		fmt.Fprintf(&text, `---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: %s}
+spec:
+  targetRefs: [{kind: Service, group: "", name: echo}]
+  action: %s
+  rules: [%s]
+`, name, action, rule)
+	}
+	for i := 1; i <= p.Deny; i++ {
+		one(fmt.Sprintf("lab-deny-%06d", i), "DENY", fmt.Sprintf(`{to: [{operation: {paths: ["/private-%d/*"]}}]}`, i))
+	}
+	for i := 1; i <= p.Allow; i++ {
+		account := fmt.Sprintf("nobody-%d", i)
+		if i == p.Allow {
+			account = "client"
+		}
+		one(fmt.Sprintf("lab-allow-%06d", i), "ALLOW", fmt.Sprintf(`{from: [{source: {principals: [cluster.local/ns/default/sa/%s]}}]}`, account))
+	}
+	return api.Document{File: "request-policies.yaml", Data: []byte(text.String())}
 }
 
 // policies are n authorization policies for the server, of which the last one admits the generator: the last by name too, for

@@ -94,7 +94,7 @@ func TestGivenServicesAreOnlySentLoad(t *testing.T) {
 			}
 		}
 	}
-	for _, cells := range []string{"[{name: a, scale: {echo: 2}}]", "[{name: a, policies: 1}]", "[{name: a, kill: {role: proxies, after: 1}}]"} {
+	for _, cells := range []string{"[{name: a, scale: {echo: 2}}]", "[{name: a, policies: 1}]", "[{name: a, requestPolicies: {deny: 1}}]", "[{name: a, kill: {role: proxies, after: 1}}]"} {
 		s, err := scenario.Parse("small", []byte(strings.Replace(smallScenario, "[{name: a}, {name: b}]", cells, 1)))
 		if err != nil {
 			t.Fatal(err)

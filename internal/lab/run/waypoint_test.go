@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/scenario"
 )
 
 func TestAScenarioBringsItsWaypointWhichIsComparedWithLateen(t *testing.T) {
@@ -165,5 +167,70 @@ func TestAWaypointIsChargedToTheProxiesAndByItself(t *testing.T) {
 		if got, ok := b.Metrics[results.CPUPerRequest(role, "total")]; ok {
 			t.Errorf("%s: got %v µs", role, got)
 		}
+	}
+}
+
+// policyBench notes what is applied and deleted.
+type policyBench struct {
+	dataplanes.Bench
+	plane string
+	noted *[]string
+}
+
+func (b policyBench) note(what string, documents []api.Document) error {
+	for _, d := range documents {
+		*b.noted = append(*b.noted, fmt.Sprintf("%s: %s %d deny, %d allow", b.plane, what, strings.Count(string(d.Data), "action: DENY"), strings.Count(string(d.Data), "action: ALLOW")))
+	}
+	return nil
+}
+
+func (b policyBench) Apply(_ context.Context, documents []api.Document) error {
+	return b.note("apply", documents)
+}
+
+func (b policyBench) Delete(_ context.Context, documents []api.Document) error {
+	return b.note("delete", documents)
+}
+
+func TestPoliciesOfRequestsAreThoseOfTheCellOnWaypointsAlone(t *testing.T) {
+	cells := `[{name: a}, {name: b, requestPolicies: {deny: 3}}, {name: c, scale: {echo: 1}, requestPolicies: {deny: 3}}, {name: d, requestPolicies: {allow: 2}}, {name: e}]`
+	_, stage, o := newWorld(t, strings.Replace(smallScenario, "[{name: a}, {name: b}]", cells, 1)+"planes: [waypoint]\nwitnesses: [lateen]\n")
+	o.Rounds = 1
+	var noted []string
+	plain := stage.Make
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
+		p, err := plain(s)
+		return wrapped{p, func(b dataplanes.Bench) dataplanes.Bench { return policyBench{b, s.Name, &noted} }}, err
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := Run(context.Background(), stage, o)
+	if err != nil || doc.Scenarios[0].Failed != "" {
+		t.Fatal(err, doc.Scenarios[0].Failed)
+	}
+	want := []string{"waypoint: apply 3 deny, 0 allow", "waypoint: delete 3 deny, 0 allow", "waypoint: apply 0 deny, 2 allow", "waypoint: delete 0 deny, 2 allow"}
+	if !slices.Equal(noted, want) {
+		t.Errorf("got %q, want %q", noted, want)
+	}
+}
+
+// Envoy looks at policies by name. If an earlier one admitted the load, the cost of those behind it would not be in the numbers.
+func TestTheLastPolicyOfRequestsAloneAdmitsTheLoad(t *testing.T) {
+	parts := strings.Split(string(requestPolicies(scenario.RequestPolicies{Deny: 1, Allow: 3}).Data), "---\n")[1:]
+	var names []string
+	for i, part := range parts {
+		_, name, _ := strings.Cut(part, "{name: ")
+		name, _, _ = strings.Cut(name, "}")
+		names = append(names, name)
+		if admits := strings.Contains(part, "sa/client]"); admits != (i == 3) {
+			t.Errorf("%s admits the load: %v", name, admits)
+		}
+	}
+	if allowed := names[1:]; len(parts) != 4 || !slices.IsSorted(allowed) || !strings.Contains(parts[0], `paths: ["/private-1/*"]`) {
+		t.Errorf("policies %q", names)
+	}
+	if d := requestPolicies(scenario.RequestPolicies{}); len(d.Data) != 0 {
+		t.Errorf("without policies there is %s", d.Data)
 	}
 }

@@ -284,6 +284,8 @@ func (s *Scenario) checkCell(c Cell) error {
 		return fmt.Errorf("part: %q is not in the scenario's world", c.Part)
 	case c.Policies < 0 || c.Policies > 100_000:
 		return fmt.Errorf("policies: %d: use 0 to 100000", c.Policies)
+	case min(c.RequestPolicies.Deny, c.RequestPolicies.Allow) < 0 || max(c.RequestPolicies.Deny, c.RequestPolicies.Allow) > 10_000:
+		return fmt.Errorf("requestPolicies: %d deny, %d allow: use 0 to 10000 of each", c.RequestPolicies.Deny, c.RequestPolicies.Allow)
 	case c.Kill != nil && (c.Kill.Role == "" || c.Kill.After < 0 || c.Kill.After > s.Seconds):
 		return errors.New("kill: give a role, and a time within the measured one")
 	}

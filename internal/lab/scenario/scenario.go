@@ -92,6 +92,8 @@ type Cell struct {
 	Scale map[string]int `json:"scale,omitempty"`
 	// Policies is how many authorization policies are applied first; the last one admits the load.
 	Policies int `json:"policies,omitempty"`
+	// RequestPolicies are attached to the service echo first, on planes with a waypoint, which decides by them about each request.
+	RequestPolicies RequestPolicies `json:"requestPolicies,omitzero"`
 	// Beside runs a second load at the same time, which is not measured.
 	Beside *Beside `json:"beside,omitempty"`
 	// Kill ends the processes of a role this many seconds into the measured time.
@@ -99,6 +101,14 @@ type Cell struct {
 	// Saturates says that the wanted rate may be out of reach of the services themselves: the gate on the achieved rate does
 	// not apply, falling behind it is no failure, and response times are those of a queue.
 	Saturates bool `json:"saturates,omitempty"`
+}
+
+// RequestPolicies are authorization policies about requests to the service echo.
+type RequestPolicies struct {
+	// Deny is how many refuse requests that nobody sends: none of them matches.
+	Deny int `json:"deny,omitempty"`
+	// Allow is how many admit requests; the last one by name admits the load, and no other does.
+	Allow int `json:"allow,omitempty"`
 }
 
 // Beside is a load that disturbs.
@@ -136,7 +146,7 @@ func (s *Scenario) Changes() string {
 		switch {
 		case len(c.Scale) > 0:
 			return "cell " + c.Name + " scales the services"
-		case c.Policies > 0:
+		case c.Policies > 0, c.RequestPolicies != (RequestPolicies{}):
 			return "cell " + c.Name + " applies policies"
 		case c.Beside != nil:
 			return "cell " + c.Name + " has a second load from a pod of its own"

@@ -37,7 +37,7 @@ func TestEveryScenarioCanBeReadAndItsWorldIsThere(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"aa-null", "details-nagle", "details-close", "syscalls", "bookinfo-page", "bookinfo-sat", "replicas",
-		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius", "telemetry-cost", "conn-balance", "node-proxy", "waypoint", "graph-13", "graph-111", "cp-scale"} {
+		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius", "telemetry-cost", "conn-balance", "node-proxy", "waypoint", "waypoint-conn", "waypoint-grpc", "graph-13", "graph-111", "cp-scale"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no scenario %s", want)
 		}
