@@ -12,6 +12,8 @@ import (
 
 	securityapi "istio.io/api/security/v1beta1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // object is a JSON object of Envoy's configuration.
@@ -45,7 +47,7 @@ func (w terms) all(of []object) object {
 func Filter(policies []*securityv1.AuthorizationPolicy, action securityapi.AuthorizationPolicy_Action, domains []string) map[string]any {
 	made, enforced := object{}, false
 	for _, p := range policies {
-		if p.Spec.Action != action || p.Annotations["istio.io/dry-run"] == "true" {
+		if p.Spec.Action != action || p.Annotations[wellknown.DryRun] == "true" {
 			continue
 		}
 		enforced = true
