@@ -230,6 +230,10 @@ fn at(view: &View, address: SocketAddr) -> Result<Target, Refused> {
 /// Address may name another waypoint by now, or none.
 pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
     let snapshot = &view.snapshot;
+    if snapshot.gateway(&own.gateway).is_none() {
+        // Addresses go on naming a Gateway that is deleted, so that nothing goes direct. Its Bindings and then its policies go.
+        return Standing::Unbound;
+    }
     let serves = |waypoint| snapshot.serves(waypoint, &view.own);
     let (is_named, name) = match target {
         Target::Service(service) => {

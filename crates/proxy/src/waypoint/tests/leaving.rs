@@ -119,6 +119,28 @@ fn a_service_whose_address_named_the_waypoint_leaves_as_well() {
     });
 }
 
+#[test]
+fn a_service_whose_address_still_names_a_deleted_gateway_is_served_no_longer() {
+    local(async {
+        let mut world = World::start().await;
+        let endpoint = world.endpoint();
+        let _application = Application::plain(endpoint, Protocol::Http1, tell).await;
+        let mut client = world.stream().await;
+        let request = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        talk(&mut client, request, "HTTP/1.1 200 OK\r\n").await;
+        // Half of a request is here when the Gateway goes. Its policies may be gone from here when the other half comes.
+        talk(&mut client, &request[..20], "").await;
+        world.delete_gateway();
+        world.configure().await;
+        let mut rest = Vec::new();
+        soon("the end", client.read_to_end(&mut rest))
+            .await
+            .unwrap();
+        let rest = String::from_utf8_lossy(&rest);
+        assert_eq!(rest.matches("HTTP/1.1").count(), 0, "{rest}");
+    });
+}
+
 /// A waypoint for workloads, with the workload `app` that its Address binds, and the address of that.
 async fn bound_workload() -> (World, SocketAddr) {
     let mut world = World::start().await;

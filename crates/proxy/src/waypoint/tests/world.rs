@@ -78,6 +78,8 @@ pub struct World {
     pub rules: Vec<(&'static Kind, String, Vec<u8>)>,
     /// The Gateway, with the settings of the mesh.
     pub gateway: l7::Gateway,
+    /// False once it is deleted.
+    has_gateway: bool,
     net: Net,
     acceptor: Acceptor<Entrance>,
     door: Option<Registration<Entrance>>,
@@ -168,6 +170,7 @@ impl World {
             worker,
             resources: Vec::new(),
             rules: Vec::new(),
+            has_gateway: true,
             gateway: l7::Gateway {
                 namespace: "default".to_owned(),
                 name: "gate".to_owned(),
@@ -375,6 +378,12 @@ impl World {
         self.remove_binding(&wds::service_name("default", service));
     }
 
+    /// Deletes the Gateway. Its Bindings go with it, and Addresses go on naming it.
+    pub fn delete_gateway(&mut self) {
+        self.has_gateway = false;
+        self.rules.retain(|(kind, ..)| *kind != &kinds::BINDING);
+    }
+
     /// Takes a workload from the Gateway.
     pub fn unbind_workload(&mut self, name: &str) {
         self.remove_binding(&wds::uid("default", name));
@@ -423,7 +432,11 @@ impl World {
             "default/gate".to_owned(),
             self.gateway.encode_to_vec(),
         );
-        for (kind, name, bytes) in self.rules.iter().chain([&gateway]) {
+        for (kind, name, bytes) in self
+            .rules
+            .iter()
+            .chain(self.has_gateway.then_some(&gateway))
+        {
             let batch = Batch {
                 upserts: vec![(name.as_str().into(), bytes.clone().into())],
                 ..Batch::new(kind)
