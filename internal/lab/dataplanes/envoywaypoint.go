@@ -75,6 +75,7 @@ func (w *EnvoyWaypoint) Start(ctx context.Context, t Topology, progress func(str
 		return nil, err
 	}
 	b := &envoyWaypointBench{waypointBench: &waypointBench{local}, plane: w}
+	b.follow = b.update
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Down(context.WithoutCancel(ctx)))
@@ -191,7 +192,7 @@ func (b *envoyWaypointBench) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.LocalBench.Apply(ctx, []api.Document{document}); err != nil {
+	if err := b.apply(ctx, []api.Document{document}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
@@ -360,35 +361,12 @@ func total(counters map[string]uint64, names *regexp.Regexp) (sum uint64) {
 	return sum
 }
 
-// Apply implements Bench.
-func (b *envoyWaypointBench) Apply(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Apply(ctx, documents); err != nil {
-		return err
-	}
-	return b.update(ctx)
-}
-
-// Delete implements Bench.
-func (b *envoyWaypointBench) Delete(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Delete(ctx, documents); err != nil {
-		return err
-	}
-	return b.update(ctx)
-}
-
-// Scale implements Bench.
-func (b *envoyWaypointBench) Scale(ctx context.Context, deployment string, replicas int) error {
-	if err := b.LocalBench.Scale(ctx, deployment, replicas); err != nil {
-		return err
-	}
-	return b.update(ctx)
-}
-
+// update gives the Envoy the configuration that fits, and returns once all services are bound.
 func (b *envoyWaypointBench) update(ctx context.Context) error {
 	if err := b.reconcile(ctx); err != nil {
 		return err
 	}
-	return b.follow(ctx)
+	return b.awaitBound(ctx)
 }
 
 // Down implements Bench.

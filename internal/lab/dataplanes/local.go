@@ -188,6 +188,8 @@ type LocalBench struct {
 	client   *api.Client
 	account  procstat.Reader
 	enrolled bool
+	// follow brings what a plane adds to the mesh up to date, after a change of objects. None: it adds nothing.
+	follow func(context.Context) error
 }
 
 // Client is the mesh's own API.
@@ -328,6 +330,22 @@ func handshakes(page []byte) (uint64, error) {
 
 // Apply implements Bench.
 func (b *LocalBench) Apply(ctx context.Context, documents []api.Document) error {
+	if err := b.apply(ctx, documents); err != nil {
+		return err
+	}
+	return b.followed(ctx)
+}
+
+// followed returns once what the plane adds has followed a change.
+func (b *LocalBench) followed(ctx context.Context) error {
+	if b.follow == nil {
+		return nil
+	}
+	return b.follow(ctx)
+}
+
+// apply changes objects of the mesh alone.
+func (b *LocalBench) apply(ctx context.Context, documents []api.Document) error {
 	return b.change(ctx, func(ctx context.Context) (api.ApplyResult, error) {
 		return b.client.Apply(ctx, api.ApplyRequest{Documents: documents})
 	})
@@ -335,9 +353,12 @@ func (b *LocalBench) Apply(ctx context.Context, documents []api.Document) error 
 
 // Delete implements Bench.
 func (b *LocalBench) Delete(ctx context.Context, documents []api.Document) error {
-	return b.change(ctx, func(ctx context.Context) (api.ApplyResult, error) {
+	if err := b.change(ctx, func(ctx context.Context) (api.ApplyResult, error) {
 		return b.client.Delete(ctx, api.DeleteRequest{Documents: documents, IgnoreNotFound: true, Wait: true})
-	})
+	}); err != nil {
+		return err
+	}
+	return b.followed(ctx)
 }
 
 // noticeTime is how long the control plane may take to see a change; one that changes nothing on the wire shows in no
@@ -381,18 +402,20 @@ func (b *LocalBench) Scale(ctx context.Context, deployment string, replicas int)
 	if _, err := b.client.Scale(ctx, namespace, deployment, replicas); err != nil {
 		return fmt.Errorf("scale %s to %d: %w", deployment, replicas, err)
 	}
+	if err := b.scaled(ctx); err != nil {
+		return fmt.Errorf("scale %s to %d: %w", deployment, replicas, err)
+	}
+	return b.followed(ctx)
+}
+
+// scaled returns once the pods that are to be there are ready, and captured if they are to be.
+func (b *LocalBench) scaled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if err := b.wait(ctx, b.ready); err != nil {
-		return fmt.Errorf("scale %s to %d: %w", deployment, replicas, err)
+	if err := b.wait(ctx, b.ready); err != nil || !b.enrolled {
+		return err
 	}
-	if !b.enrolled {
-		return nil
-	}
-	if err := b.wait(ctx, b.settled); err != nil {
-		return fmt.Errorf("scale %s to %d: %w", deployment, replicas, err)
-	}
-	return nil
+	return b.wait(ctx, b.settled)
 }
 
 // downTime bounds the end of a mesh.

@@ -61,6 +61,7 @@ func (s *Sidecars) Start(ctx context.Context, t Topology, progress func(string))
 		return nil, err
 	}
 	b := &sidecarBench{LocalBench: local, plane: s, workers: t.Workers, launcher: envoy.NewLauncher(), sidecars: map[string]*sidecar{}}
+	b.follow = b.reconcileReady
 	if b.workers == 0 {
 		b.workers = envoy.Workers
 	}
@@ -328,31 +329,8 @@ func (b *sidecarBench) total(ctx context.Context, names ...string) (uint64, bool
 	return total, true, nil
 }
 
-// Apply implements Bench.
-func (b *sidecarBench) Apply(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Apply(ctx, documents); err != nil {
-		return err
-	}
-	return b.follow(ctx)
-}
-
-// Delete implements Bench.
-func (b *sidecarBench) Delete(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Delete(ctx, documents); err != nil {
-		return err
-	}
-	return b.follow(ctx)
-}
-
-// Scale implements Bench.
-func (b *sidecarBench) Scale(ctx context.Context, deployment string, replicas int) error {
-	if err := b.LocalBench.Scale(ctx, deployment, replicas); err != nil {
-		return err
-	}
-	return b.follow(ctx)
-}
-
-func (b *sidecarBench) follow(ctx context.Context) error {
+// reconcileReady gives pods their proxies once all pods are ready.
+func (b *sidecarBench) reconcileReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := b.wait(ctx, b.ready); err != nil {

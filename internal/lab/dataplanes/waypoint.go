@@ -51,6 +51,7 @@ func (w *Waypoint) Start(ctx context.Context, t Topology, progress func(string))
 		return nil, err
 	}
 	b := &waypointBench{local}
+	b.follow = b.awaitBound
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Down(context.WithoutCancel(ctx)))
@@ -61,7 +62,7 @@ func (w *Waypoint) Start(ctx context.Context, t Topology, progress func(string))
 	if err != nil {
 		return nil, err
 	}
-	if err := b.LocalBench.Apply(ctx, []api.Document{document}); err != nil {
+	if err := b.apply(ctx, []api.Document{document}); err != nil {
 		return nil, err
 	}
 	if err := b.bind(ctx); err != nil {
@@ -77,7 +78,7 @@ func (b *waypointBench) bind(ctx context.Context) error {
 	if _, err := b.client.Label(ctx, api.Key{Kind: "Namespace", Name: namespace}, labels); err != nil {
 		return fmt.Errorf("label the namespace: %w", err)
 	}
-	return b.follow(ctx)
+	return b.awaitBound(ctx)
 }
 
 // waypointObjects are a Gateway and what it needs. The pod runs on the last node, beside the server, and has the environment of the node
@@ -132,8 +133,8 @@ type waypointBench struct {
 	*LocalBench
 }
 
-// follow waits until connections to every service go through the waypoint.
-func (b *waypointBench) follow(ctx context.Context) error {
+// awaitBound waits until connections to every service go through the waypoint.
+func (b *waypointBench) awaitBound(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := b.wait(ctx, b.bound); err != nil {
@@ -273,28 +274,4 @@ func accessLines(log io.Reader, since time.Time) (n uint64, err error) {
 		}
 		begun = !more // a line longer than the buffer comes in pieces
 	}
-}
-
-// Apply implements Bench.
-func (b *waypointBench) Apply(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Apply(ctx, documents); err != nil {
-		return err
-	}
-	return b.follow(ctx)
-}
-
-// Delete implements Bench.
-func (b *waypointBench) Delete(ctx context.Context, documents []api.Document) error {
-	if err := b.LocalBench.Delete(ctx, documents); err != nil {
-		return err
-	}
-	return b.follow(ctx)
-}
-
-// Scale implements Bench.
-func (b *waypointBench) Scale(ctx context.Context, deployment string, replicas int) error {
-	if err := b.LocalBench.Scale(ctx, deployment, replicas); err != nil {
-		return err
-	}
-	return b.follow(ctx)
 }
