@@ -3,54 +3,20 @@
 
 mod common;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, answer, content, head, pattern, virtually};
+use common::{
+    Exchanges, KIB, PIPE, answer, charged, content, head, keep, pattern, rest, virtually,
+};
 use lateen_exchange::{Account, BUFFER, Config, ConnectionError, Error, Protocol, client, server};
-use lateen_h2::{Code, Timestamp};
-use lateen_http::{Length, Limits, Method, RawTrailers, Status, Trailers, Version};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use lateen_h2::Code;
+use lateen_http::{Length, Method, Status};
+use tokio::io::duplex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
-
-const KIB: usize = 1024;
-
-/// Waits until nothing moves.
-async fn rest() {
-    sleep(Duration::from_millis(500)).await;
-}
-
-/// A connection to a server that charges an account.
-fn connect(
-    protocol: Protocol,
-    account: Option<&Account>,
-) -> (client::Handle, server::Connection<DuplexStream>) {
-    let (ours, theirs) = duplex(PIPE);
-    let (handle, connection) = client::open(ours, Config::new(protocol));
-    spawn_local(async move {
-        let _ = connection.await;
-    });
-    let config = Config {
-        account: account.cloned(),
-        ..Config::new(protocol)
-    };
-    (handle, server::Connection::new(theirs, config))
-}
-
-type Exchanges = Rc<RefCell<Vec<server::Exchange>>>;
-
-/// Drives a server's connection, whose exchanges nobody reads.
-fn keep(mut server: server::Connection<DuplexStream>, exchanges: &Exchanges) {
-    let exchanges = Rc::clone(exchanges);
-    spawn_local(async move {
-        while let Ok(Some((_, exchange))) = server.next().await {
-            exchanges.borrow_mut().push(exchange);
-        }
-    });
-}
 
 /// Sends a request with content, and returns the status of its answer.
 fn upload(handle: &client::Handle, bytes: usize) -> JoinHandle<Result<Status, Error>> {
@@ -93,7 +59,7 @@ fn clients_of_http1_wait_for_room_and_lose_nothing() {
         let exchanges = Exchanges::default();
         let mut uploads = Vec::new();
         for _ in 0..8 {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             keep(server, &exchanges);
             uploads.push(upload(&handle, 512 * KIB));
         }
@@ -120,7 +86,7 @@ fn streams_of_http2_that_nobody_reads_wait_for_windows_and_lose_nothing() {
     virtually(async {
         let account = Account::new(1024 * KIB);
         let exchanges = Exchanges::default();
-        let (handle, server) = connect(Protocol::Http2, Some(&account));
+        let (handle, server) = charged(Protocol::Http2, Some(&account));
         keep(server, &exchanges);
         let uploads: Vec<_> = (0..40).map(|_| upload(&handle, 128 * KIB)).collect();
         rest().await;
@@ -144,14 +110,14 @@ fn beyond_the_limit_requests_of_http2_end_and_new_ones_are_refused() {
         let exchanges = Exchanges::default();
         let mut uploads = Vec::new();
         for _ in 0..40 {
-            let (handle, server) = connect(Protocol::Http2, Some(&account));
+            let (handle, server) = charged(Protocol::Http2, Some(&account));
             keep(server, &exchanges);
             uploads.push(upload(&handle, 60 * KIB));
         }
         rest().await;
         assert!(account.held() <= account.limit(), "{}", account.held());
         assert!(account.held() >= account.limit() - 64 * KIB);
-        let (late, server) = connect(Protocol::Http2, Some(&account));
+        let (late, server) = charged(Protocol::Http2, Some(&account));
         keep(server, &exchanges);
         let filler = upload(&late, 63 * KIB);
         rest().await;
@@ -184,7 +150,7 @@ fn large_heads_count_for_as_long_as_their_requests_are_open() {
     virtually(async {
         let account = Account::new(256 * KIB);
         let exchanges = Exchanges::default();
-        let (handle, server) = connect(Protocol::Http2, Some(&account));
+        let (handle, server) = charged(Protocol::Http2, Some(&account));
         keep(server, &exchanges);
         let value = "v".repeat(30 * KIB);
         let large = head("GET", "/", &[("x-large", &value)]);
@@ -223,7 +189,7 @@ async fn forward(
 
 /// A server whose answers are long.
 fn generous(protocol: Protocol) -> client::Handle {
-    let (handle, server) = connect(protocol, None);
+    let (handle, server) = charged(protocol, None);
     common::serve(server, |_, exchange| async move {
         exchange.reply(Status::OK, &[], Length::Delimited)?;
         for _ in 0..64 {
@@ -247,7 +213,7 @@ fn a_client_that_reads_nothing_holds_no_more_than_its_account() {
             let most = Rc::new(Cell::new(0));
             let mut clients = Vec::new();
             for _ in 0..10 {
-                let (handle, mut server) = connect(below, Some(&account));
+                let (handle, mut server) = charged(below, Some(&account));
                 let (account, most) = (account.clone(), Rc::clone(&most));
                 // HTTP/1 carries one request on each connection.
                 let shared = (above == Protocol::Http2).then(|| generous(above));
@@ -284,7 +250,7 @@ fn a_client_that_reads_gets_all_though_others_of_its_account_do_not() {
     virtually(async {
         let account = Account::new(1024 * KIB);
         let start = |protocol| {
-            let (handle, mut server) = connect(protocol, Some(&account));
+            let (handle, mut server) = charged(protocol, Some(&account));
             let account = account.clone();
             let upstream = generous(Protocol::Http2);
             spawn_local(async move {
@@ -320,7 +286,7 @@ fn clients_of_http1_that_read_slowly_stop_no_requests_of_others() {
     virtually(async {
         let account = Account::new(1024 * KIB);
         let start = || {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             common::serve(server, |request, exchange| async move {
                 exchange.reply(Status::OK, &[], Length::Delimited)?;
                 content(&exchange).await?;
@@ -387,7 +353,7 @@ fn a_window_that_has_room_again_is_told_of_at_once() {
         let fillers = Exchanges::default();
         let mut uploads = Vec::new();
         for _ in 0..8 {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             keep(server, &fillers);
             uploads.push(upload(&handle, 512 * KIB));
         }
@@ -434,7 +400,7 @@ fn content_of_http1_that_waits_for_room_ends_in_a_minute_and_its_connection_rest
         let turns = Rc::new(Cell::new(0));
         let (mut uploads, mut ended) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let (handle, mut server) = connect(Protocol::Http1, Some(&account));
+            let (handle, mut server) = charged(Protocol::Http1, Some(&account));
             let turns = Rc::clone(&turns);
             ended.push(spawn_local(async move {
                 let mut exchanges: Vec<server::Exchange> = Vec::new();
@@ -488,7 +454,7 @@ fn a_client_of_http1_that_leaves_is_noticed_though_its_account_has_no_room() {
         let driver = spawn_local(async move { server.next().await.map(|_| ()) });
         let exchanges = Exchanges::default();
         for _ in 0..16 {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             keep(server, &exchanges);
             drop(upload(&handle, 512 * KIB));
         }
@@ -505,366 +471,6 @@ fn a_client_of_http1_that_leaves_is_noticed_though_its_account_has_no_room() {
     });
 }
 
-/// A peer that writes bytes by hand, and the end of its server's connection.
-type Raw = (DuplexStream, JoinHandle<Result<(), ConnectionError>>);
-
-/// A connection of a peer that writes these bytes by hand.
-async fn raw(protocol: Protocol, account: &Account, bytes: &[u8], exchanges: &Exchanges) -> Raw {
-    let (mut peer, theirs) = duplex(PIPE);
-    let config = Config {
-        account: Some(account.clone()),
-        ..Config::new(protocol)
-    };
-    let mut server = server::Connection::new(theirs, config);
-    let exchanges = Rc::clone(exchanges);
-    let driver = spawn_local(async move {
-        while let Some((_, exchange)) = server.next().await? {
-            exchanges.borrow_mut().push(exchange);
-        }
-        Ok(())
-    });
-    peer.write_all(bytes).await.expect("there is room");
-    (peer, driver)
-}
-
-/// The head of a request with a field of so many bytes, without its end.
-fn begun1(bytes: usize) -> Vec<u8> {
-    let value = "v".repeat(bytes);
-    format!("GET / HTTP/1.1\r\nhost: a\r\nx: {value}\r\n").into_bytes()
-}
-
-/// The preface of a client of HTTP/2, with the acknowledgment of SETTINGS.
-fn preface() -> Vec<u8> {
-    let config = lateen_h2::Config::requests().share();
-    let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
-    let preface = client.output().flatten().copied();
-    preface.chain([0, 0, 0, 4, 1, 0, 0, 0, 0]).collect()
-}
-
-/// A frame of the first stream.
-fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("it is short");
-    let [_, length @ ..] = length.to_be_bytes();
-    [&length[..], &[kind, flags, 0, 0, 0, 1], payload].concat()
-}
-
-/// A request of HTTP/2 whose header block has come to so many bytes, without its end.
-fn begun2(bytes: usize) -> Vec<u8> {
-    // GET, http, / and the authority `a`; then a field `x`.
-    let mut block = vec![0x82, 0x86, 0x84, 1, 1, b'a', 0, 1, b'x', 127];
-    let mut left = bytes - 127;
-    while left >= 128 {
-        block.push((left % 128) as u8 | 128);
-        left /= 128;
-    }
-    block.push(left as u8);
-    block.resize(block.len() + bytes, b'v');
-    let mut frames = preface();
-    for (place, part) in block.chunks(16 * KIB).enumerate() {
-        // HEADERS that end their stream, then CONTINUATION.
-        let (kind, flags) = if place == 0 { (1, 1) } else { (9, 0) };
-        frames.extend(frame(kind, flags, part));
-    }
-    frames
-}
-
-/// The end of what was begun.
-fn end(protocol: Protocol) -> Vec<u8> {
-    match protocol {
-        Protocol::Http1 => b"\r\n".to_vec(),
-        // CONTINUATION with END_HEADERS, and a field from the static table.
-        Protocol::Http2 => frame(9, 4, &[0x90]),
-    }
-}
-
-#[test]
-fn heads_that_have_not_ended_count_until_they_end_or_their_connection_does() {
-    for protocol in common::PROTOCOLS {
-        virtually(async {
-            let account = Account::new(4096 * KIB);
-            let exchanges = Exchanges::default();
-            let begun = match protocol {
-                Protocol::Http1 => begun1(30 * KIB),
-                Protocol::Http2 => begun2(30 * KIB),
-            };
-            let mut peers = Vec::new();
-            for _ in 0..8 {
-                peers.push(raw(protocol, &account, &begun, &exchanges).await);
-            }
-            rest().await;
-            let held = account.held();
-            assert!((8 * 30 * KIB..=8 * 40 * KIB).contains(&held), "{held}");
-            drop(peers.split_off(4));
-            rest().await;
-            let held = account.held();
-            assert!((4 * 30 * KIB..=4 * 40 * KIB).contains(&held), "{held}");
-            for (peer, _) in &mut peers {
-                let end = end(protocol);
-                peer.write_all(&end).await.expect("there is room");
-            }
-            rest().await;
-            assert_eq!(exchanges.borrow().len(), 4, "{protocol:?}");
-            for exchange in exchanges.take() {
-                let replied = exchange.reply(Status::OK, &[], Length::None);
-                replied.expect("it is open");
-            }
-            rest().await;
-            assert_eq!(account.held(), 0, "{protocol:?}");
-            let goes_on = |(_, driver): &Raw| !driver.is_finished();
-            assert!(peers.iter().all(goes_on), "{protocol:?}");
-        });
-    }
-}
-
-#[test]
-fn heads_of_http1_that_wait_for_room_end_in_a_minute() {
-    virtually(async {
-        let account = Account::new(128 * KIB);
-        let exchanges = Exchanges::default();
-        let mut peers = Vec::new();
-        for _ in 0..8 {
-            peers.push(raw(Protocol::Http1, &account, &begun1(48 * KIB), &exchanges).await);
-        }
-        rest().await;
-        // Requests have a half, and one read may go beyond.
-        let held = account.held();
-        assert!((48 * KIB..=64 * KIB + 2 * BUFFER).contains(&held), "{held}");
-        assert!(account.waiting() > 0);
-        sleep(Duration::from_secs(55)).await;
-        assert!(peers.iter().all(|(_, driver)| !driver.is_finished()));
-        // Each that ends makes room for others, which have their minute then.
-        sleep(Duration::from_secs(8 * 70)).await;
-        let mut starved = 0;
-        for (_peer, driver) in peers {
-            assert!(driver.is_finished());
-            match driver.await.expect("no panic") {
-                Err(ConnectionError::OverLimit) => starved += 1,
-                Err(ConnectionError::HeadTimeout) => {}
-                ended => panic!("{ended:?}"),
-            }
-        }
-        assert!(starved > 0);
-        assert_eq!((account.held(), account.waiting()), (0, 0));
-    });
-}
-
-#[test]
-fn header_blocks_go_beyond_the_limit_by_a_little_and_then_their_connections_end() {
-    virtually(async {
-        let account = Account::new(128 * KIB);
-        let exchanges = Exchanges::default();
-        let mut peers = Vec::new();
-        for _ in 0..12 {
-            peers.push(raw(Protocol::Http2, &account, &begun2(30 * KIB), &exchanges).await);
-        }
-        rest().await;
-        assert!(account.held() > 128 * KIB, "{}", account.held());
-        assert!(account.held() <= 192 * KIB, "{}", account.held());
-        // Connections that end are read for a second, so that their peers can read why.
-        sleep(Duration::from_secs(2)).await;
-        let (ended, open): (Vec<_>, Vec<_>) = peers
-            .into_iter()
-            .partition(|(_, driver)| driver.is_finished());
-        assert!((5..=7).contains(&open.len()), "{}", open.len());
-        for (mut peer, driver) in ended {
-            let error = driver.await.expect("no panic").expect_err("it has no room");
-            assert!(matches!(error, ConnectionError::OverLimit), "{error}");
-            let mut told = Vec::new();
-            peer.read_to_end(&mut told).await.expect("it was written");
-            // GOAWAY for ENHANCE_YOUR_CALM.
-            assert_eq!(told.last(), Some(&11), "{told:?}");
-        }
-        // A head that is cut but small is served, whatever others hold.
-        let small = begun2(2 * KIB);
-        let (mut peer, _driver) = raw(Protocol::Http2, &account, &small, &exchanges).await;
-        rest().await;
-        let end = end(Protocol::Http2);
-        peer.write_all(&end).await.expect("there is room");
-        rest().await;
-        assert_eq!(exchanges.take().len(), 1);
-        drop((peer, open));
-        rest().await;
-        assert_eq!(account.held(), 0);
-    });
-}
-
-#[test]
-fn heads_of_answers_over_http1_that_have_not_ended_count() {
-    virtually(async {
-        let account = Account::new(1024 * KIB);
-        let (mut peer, theirs) = duplex(PIPE);
-        let (handle, connection) = client::open(theirs, Config::new(Protocol::Http1));
-        let driver = spawn_local(connection);
-        let exchange = handle.request(&head("GET", "/", &[]), None);
-        let exchange = exchange.expect("it is ready");
-        exchange.charge(&account);
-        let value = "v".repeat(30 * KIB);
-        let begun = format!("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: {value}\r\n");
-        peer.write_all(begun.as_bytes()).await.expect("room");
-        rest().await;
-        let held = account.held();
-        assert!((30 * KIB..=40 * KIB).contains(&held), "{held}");
-        peer.write_all(b"\r\nhi").await.expect("there is room");
-        answer(&exchange).await.expect("an answer");
-        assert_eq!(content(&exchange).await.expect("all of it"), &b"hi"[..]);
-        assert_eq!(account.held(), 0);
-        drop((exchange, handle, driver));
-    });
-}
-
-/// Trailers of so many bytes.
-fn trailers(bytes: usize) -> Trailers {
-    let text = Bytes::from(format!("x-note{}", "v".repeat(bytes)));
-    let length = text.len();
-    let mut raw = RawTrailers::new(text, Version::Http11, Limits::default()).expect("it is short");
-    raw.field(0..6, 6..length).expect("it is good");
-    raw.canonical()
-}
-
-const CHUNKED: [(&str, &str); 2] = [("transfer-encoding", "chunked"), ("te", "trailers")];
-
-#[test]
-fn trailers_of_requests_count_until_they_are_taken() {
-    for protocol in common::PROTOCOLS {
-        virtually(async {
-            let account = Account::new(1024 * KIB);
-            let exchanges = Exchanges::default();
-            let mut requests = Vec::new();
-            for _ in 0..4 {
-                let (handle, server) = connect(protocol, Some(&account));
-                keep(server, &exchanges);
-                let request = handle.request(&head("POST", "/", &CHUNKED), None);
-                let request = request.expect("it is ready");
-                request
-                    .finish_with(&trailers(30 * KIB))
-                    .expect("it is open");
-                requests.push((request, handle));
-            }
-            rest().await;
-            let held = account.held();
-            assert!(
-                (4 * 30 * KIB..=4 * 40 * KIB).contains(&held),
-                "{protocol:?} {held}"
-            );
-            let kept = exchanges.take();
-            assert_eq!(kept.len(), 4);
-            for exchange in &kept {
-                assert_eq!(exchange.data().await.expect("no fault"), None);
-                let trailers = exchange.trailers().expect("they came");
-                assert_eq!(trailers.fields().len(), 1);
-            }
-            assert_eq!(account.held(), 0, "{protocol:?}");
-            drop(kept);
-        });
-    }
-}
-
-#[test]
-fn trailers_of_answers_count_until_they_are_taken_or_their_exchange_ends() {
-    for protocol in common::PROTOCOLS {
-        virtually(async {
-            let account = Account::new(1024 * KIB);
-            let mut exchanges = Vec::new();
-            for _ in 0..4 {
-                let (handle, server) = connect(protocol, None);
-                common::serve(server, |_, exchange| async move {
-                    exchange.reply(Status::OK, &[], Length::Delimited)?;
-                    exchange.finish_with(&trailers(30 * KIB))
-                });
-                let exchange = handle.request(&head("GET", "/", &CHUNKED[1..]), None);
-                let exchange = exchange.expect("it is ready");
-                exchange.charge(&account);
-                exchanges.push((exchange, handle));
-            }
-            rest().await;
-            let held = account.held();
-            assert!(
-                (4 * 30 * KIB..=4 * 40 * KIB).contains(&held),
-                "{protocol:?} {held}"
-            );
-            drop(exchanges.split_off(2));
-            let held = account.held();
-            assert!(
-                (2 * 30 * KIB..=2 * 40 * KIB).contains(&held),
-                "{protocol:?} {held}"
-            );
-            for (exchange, _) in &exchanges {
-                answer(exchange).await.expect("an answer");
-                assert_eq!(exchange.data().await.expect("no fault"), None);
-                let trailers = exchange.trailers().expect("they came");
-                assert_eq!(trailers.fields().len(), 1);
-            }
-            assert_eq!(account.held(), 0, "{protocol:?}");
-        });
-    }
-}
-
-#[test]
-fn trailers_of_http2_that_have_no_room_end_their_exchange() {
-    virtually(async {
-        let account = Account::new(64 * KIB);
-        let (handle, server) = connect(Protocol::Http2, None);
-        common::serve(server, |_, exchange| async move {
-            exchange.reply(Status::OK, &[], Length::Delimited)?;
-            exchange.finish_with(&trailers(30 * KIB))
-        });
-        let exchanges: Vec<_> = (0..3)
-            .map(|_| {
-                let exchange = handle.request(&head("GET", "/", &CHUNKED[1..]), None);
-                let exchange = exchange.expect("it is ready");
-                exchange.charge(&account);
-                exchange
-            })
-            .collect();
-        rest().await;
-        assert_eq!(account.held(), 64 * KIB);
-        let mut ended = 0;
-        for exchange in &exchanges {
-            match exchange.data().await {
-                Ok(data) => assert_eq!(data, None),
-                Err(Error::OverLimit) => ended += 1,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        assert_eq!(ended, 1);
-        drop(exchanges);
-        assert_eq!(account.held(), 0);
-        assert!(handle.is_ready());
-    });
-}
-
-#[test]
-fn trailers_of_requests_over_http2_that_have_no_room_end_their_exchange() {
-    virtually(async {
-        let account = Account::new(64 * KIB);
-        let exchanges = Exchanges::default();
-        let mut requests = Vec::new();
-        for _ in 0..3 {
-            let (handle, server) = connect(Protocol::Http2, Some(&account));
-            keep(server, &exchanges);
-            let request = handle.request(&head("POST", "/", &CHUNKED), None);
-            let request = request.expect("it is ready");
-            request
-                .finish_with(&trailers(30 * KIB))
-                .expect("it is open");
-            requests.push((request, handle));
-        }
-        rest().await;
-        assert_eq!(account.held(), 64 * KIB);
-        let [.., (late, _)] = &requests[..] else {
-            panic!("there are three");
-        };
-        let error = answer(late).await.expect_err("it has no room");
-        assert!(
-            matches!(error, Error::Reset(Code::ENHANCE_YOUR_CALM)),
-            "{error}"
-        );
-        exchanges.take();
-        rest().await;
-        assert_eq!(account.held(), 0);
-    });
-}
-
 #[test]
 fn connections_wait_until_they_have_room_and_no_longer() {
     virtually(async {
@@ -872,7 +478,7 @@ fn connections_wait_until_they_have_room_and_no_longer() {
         let exchanges = Exchanges::default();
         let mut uploads = Vec::new();
         for _ in 0..8 {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             keep(server, &exchanges);
             uploads.push(upload(&handle, 512 * KIB));
         }
@@ -897,7 +503,7 @@ fn connections_wait_until_they_have_room_and_no_longer() {
 
         let mut connections = Vec::new();
         for _ in 0..8 {
-            let (handle, server) = connect(Protocol::Http1, Some(&account));
+            let (handle, server) = charged(Protocol::Http1, Some(&account));
             keep(server, &exchanges);
             connections.push((upload(&handle, 128 * KIB), handle));
         }

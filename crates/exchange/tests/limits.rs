@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, text, virtually};
+use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, preface, text, virtually};
 use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, client, server};
 use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
@@ -453,16 +453,8 @@ fn a_header_block_of_a_byte_a_second_ends_its_connection_in_a_minute() {
         };
         let mut server = server::Connection::new(io, config);
         let driver = spawn_local(async move { server.next().await.map(|_| ()) });
-        let config = lateen_h2::Config::requests().share();
-        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
-        let preface: Vec<u8> = client.output().flatten().copied().collect();
-        // The acknowledgment of SETTINGS, and a frame of HEADERS of 1000 bytes that begins with good fields.
-        let begun = [
-            &preface[..],
-            &[0, 0, 0, 4, 1, 0, 0, 0, 0],
-            &[0, 3, 232, 1, 4, 0, 0, 0, 1],
-        ]
-        .concat();
+        // A frame of HEADERS of 1000 bytes that begins with good fields.
+        let begun = [&preface()[..], &[0, 3, 232, 1, 4, 0, 0, 0, 1]].concat();
         peer.write_all(&begun).await.expect("there is room");
         let seconds = dribble(&mut peer, &[0x82; 1000]).await;
         assert!((55..=75).contains(&seconds), "{seconds}");
@@ -519,11 +511,7 @@ fn an_idle_peer_that_does_not_answer_is_ended_as_well() {
             ..Config::new(Protocol::Http2)
         };
         let mut server = server::Connection::new(io, config);
-        let config = lateen_h2::Config::requests().share();
-        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
-        let preface: Vec<u8> = client.output().flatten().copied().collect();
-        let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0]].concat();
-        peer.write_all(&begun).await.expect("there is room");
+        peer.write_all(&preface()).await.expect("there is room");
         let start = tokio::time::Instant::now();
         let ended = server.next().await.map(|_| ());
         assert!(matches!(ended, Err(ConnectionError::IdleTimeout)));
@@ -533,10 +521,7 @@ fn an_idle_peer_that_does_not_answer_is_ended_as_well() {
 
 /// A client of HTTP/2 that acknowledges SETTINGS and answers no PING, with these frames behind its preface.
 async fn silent_client(peer: &mut DuplexStream, frames: &[u8]) {
-    let config = lateen_h2::Config::requests().share();
-    let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
-    let preface: Vec<u8> = client.output().flatten().copied().collect();
-    let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0], frames].concat();
+    let begun = [&preface()[..], frames].concat();
     peer.write_all(&begun).await.expect("there is room");
 }
 
@@ -671,11 +656,7 @@ fn header_blocks_that_come_one_after_the_other_have_a_minute_each() {
             }
             Ok::<_, ConnectionError>(exchanges.len())
         });
-        let config = lateen_h2::Config::requests().share();
-        let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
-        let preface: Vec<u8> = client.output().flatten().copied().collect();
-        let begun = [&preface[..], &[0, 0, 0, 4, 1, 0, 0, 0, 0]].concat();
-        peer.write_all(&begun).await.expect("there is room");
+        peer.write_all(&preface()).await.expect("there is room");
         // Every check finds a block under way, and each is whole half a minute later.
         for stream in 0..6 {
             let head = [0, 0, 4, 1, 5, 0, 0, 0, 2 * stream + 1, 0x82, 0x86];

@@ -224,7 +224,7 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 	}
 }
 
-// What this mesh's proxies once had acknowledged stays so while they are away. Istio's word for its own proxies is not taken for that.
+// The writer keeps a Programmed of this mesh while its proxies are away. Istio's Programmed is about Istio's proxies, so it does not count.
 func TestIstiosProgrammedIsNotTakenForThisMeshs(t *testing.T) {
 	tunnel := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}
 	for name, c := range map[string]struct {

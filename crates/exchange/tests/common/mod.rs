@@ -1,19 +1,22 @@
 //! Connections in memory, and heads for them.
 #![allow(dead_code)] // Each test file uses a part of it.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_exchange::{Config, Error, Protocol, client, server};
+use lateen_exchange::{Account, Config, Error, Protocol, client, server};
+use lateen_h2::Timestamp;
 use lateen_http::{
     Asked, Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind,
     RawRequest, RawResponse, RequestHead, ResponseHead, Rules, Scheme, Status, Version,
 };
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
@@ -177,4 +180,49 @@ pub async fn text(peer: &mut DuplexStream) -> String {
 
 pub fn pattern(length: usize) -> Bytes {
     (0..length).map(|at| (at % 251) as u8).collect()
+}
+
+pub const KIB: usize = 1024;
+
+/// Waits until nothing moves.
+pub async fn rest() {
+    sleep(Duration::from_millis(500)).await;
+}
+
+/// A connection to a server that charges an account.
+pub fn charged(
+    protocol: Protocol,
+    account: Option<&Account>,
+) -> (client::Handle, server::Connection<DuplexStream>) {
+    let (ours, theirs) = duplex(PIPE);
+    let (handle, connection) = client::open(ours, Config::new(protocol));
+    spawn_local(async move {
+        let _ = connection.await;
+    });
+    let config = Config {
+        account: account.cloned(),
+        ..Config::new(protocol)
+    };
+    (handle, server::Connection::new(theirs, config))
+}
+
+/// Exchanges that a server has accepted, for a test to read.
+pub type Exchanges = Rc<RefCell<Vec<server::Exchange>>>;
+
+/// Drives a server's connection, whose exchanges nobody reads.
+pub fn keep(mut server: server::Connection<DuplexStream>, exchanges: &Exchanges) {
+    let exchanges = Rc::clone(exchanges);
+    spawn_local(async move {
+        while let Ok(Some((_, exchange))) = server.next().await {
+            exchanges.borrow_mut().push(exchange);
+        }
+    });
+}
+
+/// The preface of a client of HTTP/2, with the acknowledgment of SETTINGS.
+pub fn preface() -> Vec<u8> {
+    let config = lateen_h2::Config::requests().share();
+    let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+    let preface = client.output().flatten().copied();
+    preface.chain([0, 0, 0, 4, 1, 0, 0, 0, 0]).collect()
 }

@@ -68,7 +68,7 @@ impl Accounts {
         own.or_insert_with(|| tenant.within(limit / PEER)).clone()
     }
 
-    /// What the accounts hold, for metrics.
+    /// Returns how full the accounts are, for metrics.
     pub fn buffers(&self) -> HttpBuffers {
         // Nothing panics while it is locked.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
