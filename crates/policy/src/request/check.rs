@@ -35,8 +35,8 @@ pub(super) struct Request<'a, F> {
     host: OnceCell<Cow<'a, [u8]>>,
     /// The path without escapes if it has any, when it is first needed.
     decoded_path: OnceCell<Option<Vec<u8>>>,
-    /// The joined values of names of several fields, when they are first needed.
-    joined: RefCell<Vec<(FieldName, Rc<Joined>)>>,
+    /// The joined values of names of several fields, when they are first needed. Few requests have any, so that they are apart.
+    joined: OnceCell<Box<RefCell<Vec<(FieldName, Rc<Joined>)>>>>,
 }
 
 /// The separators with which applications join the fields of a name into one value (RFC 9110 §5.3).
@@ -51,7 +51,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
             facts,
             host: OnceCell::new(),
             decoded_path: OnceCell::new(),
-            joined: RefCell::default(),
+            joined: OnceCell::new(),
         }
     }
 
@@ -99,14 +99,12 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         }
     }
 
-    /// Gives the joined values of a name to `take`, if it has several fields: an application may read these in place of the fields.
+    /// Gives the joined values of a name of several fields to `take`: an application may read these in place of the fields.
+    #[cold]
     pub(super) fn joined_values(&self, name: &HeaderName, take: impl FnMut(&[u8])) {
         let HeaderName::Field(name) = name else {
             return;
         };
-        if !self.facts.may_have(name) || self.facts.fields(name).nth(1).is_none() {
-            return;
-        }
         // `take` may ask for joined values itself, so nothing is borrowed when it runs.
         let joined = self.joined_fields(name);
         joined.iter().map(Vec::as_slice).for_each(take);
@@ -114,7 +112,7 @@ impl<'a, F: RequestFacts> Request<'a, F> {
 
     /// The joined values of a name. They are kept for all rules, so that long fields are copied once in a request.
     fn joined_fields(&self, name: &FieldName) -> Rc<Joined> {
-        let mut all = self.joined.borrow_mut();
+        let mut all = self.joined.get_or_init(Box::default).borrow_mut();
         if let Some((_, joined)) = all.iter().find(|(known, _)| known == name) {
             return joined.clone();
         }
@@ -135,24 +133,24 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         values: &Values<StringMatch>,
         action: RequestAction,
     ) -> bool {
-        let (mut some, mut all, mut is_there) = (false, true, false);
+        let (mut some, mut all, mut fields) = (false, true, 0);
         self.each_value(name, |value| {
             let passes = values.admit(|pattern| present_or(pattern, value));
-            (some, all, is_there) = (some | passes, all & passes, true);
+            (some, all, fields) = (some | passes, all & passes, fields + 1);
         });
-        match (is_there, action) {
-            (false, _) => values.admit(|_| false),
-            (true, RequestAction::Allow) => {
+        match (fields, action) {
+            (0, _) => values.admit(|_| false),
+            (_, RequestAction::Allow) => {
                 let mut excepted = false;
-                if all && !values.not.is_empty() {
+                if fields > 1 && all && !values.not.is_empty() {
                     self.joined_values(name, |joined| {
                         excepted |= values.not.iter().any(|pattern| present_or(pattern, joined));
                     });
                 }
                 all && !excepted
             }
-            (true, RequestAction::Deny | RequestAction::Audit | RequestAction::Custom) => {
-                if !some && !values.any.is_empty() {
+            (_, RequestAction::Deny | RequestAction::Audit | RequestAction::Custom) => {
+                if fields > 1 && !some && !values.any.is_empty() {
                     self.joined_values(name, |joined| {
                         some |= values.admit(|pattern| present_or(pattern, joined));
                     });

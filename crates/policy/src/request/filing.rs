@@ -110,8 +110,14 @@ impl Files {
             self.methods.find(request.method(), &mut take);
         }
         for (name, index) in &self.headers {
-            request.each_value(name, |value| index.find(value, &mut take));
-            request.joined_values(name, |joined| index.find(joined, &mut take));
+            let mut fields = 0;
+            request.each_value(name, |value| {
+                fields += 1;
+                index.find(value, &mut take);
+            });
+            if fields > 1 {
+                request.joined_values(name, |joined| index.find(joined, &mut take));
+            }
         }
     }
 }
