@@ -36,7 +36,7 @@ pub(super) struct Request<'a, F> {
     /// The path without escapes if it has any, when it is first needed.
     decoded_path: OnceCell<Option<Vec<u8>>>,
     /// The joined values of names of several fields, when they are first needed. Few requests have any, so that they are apart.
-    joined: OnceCell<Box<RefCell<Vec<(FieldName, Rc<Joined>)>>>>,
+    joined: OnceCell<Box<RefCell<JoinedNames>>>,
 }
 
 /// The separators with which applications join the fields of a name into one value (RFC 9110 §5.3).
@@ -44,6 +44,9 @@ const SEPARATORS: [&[u8]; 2] = [b",", b", "];
 
 /// The values of all fields of a name, joined with each separator.
 type Joined = [Vec<u8>; SEPARATORS.len()];
+
+/// The names whose fields have been joined, and their joined values.
+type JoinedNames = Vec<(FieldName, Rc<Joined>)>;
 
 impl<'a, F: RequestFacts> Request<'a, F> {
     pub(super) fn new(facts: &'a F) -> Self {
