@@ -5,6 +5,8 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
 # Programs, tests and tools are compiled alike, so that Go compiles each package once.
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null))
+# A registry that resets one connection fails no build.
+export CARGO_NET_RETRY ?= 10
 TALLY := go run ./internal/tools/tally
 LONG := $(TALLY) -page docs/reference/test-long.md
 GO_BUILD := go build -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/

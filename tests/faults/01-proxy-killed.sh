@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node proxy is killed: its pods' new connections are refused at once, never left hanging and never in clear; service is
-# back within a second of its restart; what it had open is counted and named.
+# A node proxy is killed: its pods' new connections are refused at once, never left hanging and never in clear; none fails once
+# its successor is ready; what it had open is counted and named.
 # bites: let `sweep` and `closeOrphans` in internal/agent/listenerstore/socket_table.go keep sockets: nobody is refused, connections wait.
 # Seen red so.
 # bites: ledgers without a name (memory files alone): what dies with the agent is not counted. Seen red so.
@@ -18,9 +18,10 @@ for side in client:n1:outbound server:n2:inbound; do
   sleep 1.5
   pid=$(proxy_pid "$node")
   kill -KILL "$pid"
-  died=$(date +%s%3N)
   ready() { local now; now=$(proxy_pid "$node"); [ -n "$now" ] && [ "$now" != "$pid" ] && in_node "$node" curl -sf --max-time 1 http://127.0.0.1:15021/healthz/ready; }
   check "$whose: another process is ready" eventually 20 ready
+  check "$whose: and serves" eventually 20 answers
+  ask 2 "$WORK/after" -mode new -workers 4 -rate 200 -path "/?size=77&marker=in-the-clear"
   wait $KEEP $NEW
   unwatch_wire
   if [ "$direction" = outbound ]; then
@@ -30,10 +31,7 @@ for side in client:n1:outbound server:n2:inbound; do
     check "$whose: new connections failed ($(jq -c .counts "$WORK/new"))" [ "$(failed "$WORK/new")" -ge 1 ]
   fi
   equal "$whose: none hung" "0 0" "$(count "$WORK/new" timeout) $(count "$WORK/keep" timeout)"
-  # The supervisor waits 0.1 s before it starts the next; three seconds leave room for a machine that is busy.
-  check "$whose: service is back within 3 s of the kill: $(outage "$WORK/new") ms" [ "$(outage "$WORK/new")" -le 3000 ]
-  lines=$(awk -v died="$died" '$1 > died + 3000' "$WORK/new.failures" | wc -l)
-  equal "$whose: nothing fails after that" 0 "$lines"
+  equal "$whose: none fails once the next process serves" 0 "$(failed "$WORK/after")"
   counted() { [ $(($(lost "$node" "$direction") - before)) -ge $connections ]; }
   check "$whose: lost connections are counted" eventually 30 counted
   check "$whose: and named" grep -q 'connections lost with the node proxy that was killed.*pod=default/' "$RUN/nodes/$node/agent.log"

@@ -60,16 +60,15 @@ wait $REPLACE
 check "the next has them from the agent again" lateen proxy replace n1 --drain 5s
 
 # The successor is killed while its predecessor still drains: that one may go on for long, and nobody waits for it.
-ask 8 "$WORK/long" -mode keep -workers 2 -rate 20 & LONG=$!
+ask 20 "$WORK/long" -mode keep -workers 2 -rate 20 & LONG=$!
 sleep 0.5
+predecessor=$(proxy_pid n1)
 check "replace, with connections that go on" lateen proxy replace n1 --drain 30s
 pid=$(proxy_pid n1)
-ask 5 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
-sleep 1
 kill -KILL "$pid"
 check "the successor is killed; another one is started" another "$pid" proxy_pid n1
-wait $NEW
-check "service is back within 3 s: $(outage "$WORK/new") ms" [ "$(outage "$WORK/new")" -le 3000 ]
+check "service is back" eventually 15 answers
+check "while the predecessor drains" [ -d "/proc/$predecessor" ]
 wait $LONG
 equal "what the predecessor carries goes on" "0 2" "$(failed "$WORK/long") $(jq .connections "$WORK/long")"
 finish

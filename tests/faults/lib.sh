@@ -56,7 +56,6 @@ ask() {
 # count FILE KIND: how many requests ended so.
 count() { jq -r --arg k "$2" '.counts[$k] // 0' "$1"; }
 failed() { jq -r .failed "$1"; }
-outage() { jq -r .outage_ms "$1"; }
 answers() { [ "$(in_netns "$CLIENT" curl -sS --max-time 2 "http://${1:-$ECHO}/" -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
 silent() { ! answers "$@"; }
 

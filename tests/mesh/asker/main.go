@@ -1,5 +1,5 @@
 // Command asker asks an HTTP server the same thing again and again and says of each failure when and how it failed. Fault
-// tests run it in a pod's network: to time an outage, to tell a refusal from silence, and to hammer what a policy denies.
+// tests run it in a pod's network: to tell a refusal from silence, and to hammer what a policy denies.
 package main
 
 import (
@@ -46,8 +46,6 @@ type result struct {
 	Counts      map[outcome]int `json:"counts"`
 	Failed      int             `json:"failed"`
 	Connections int             `json:"connections"`
-	// OutageMS is the longest time without an answer in which a request failed, in milliseconds.
-	OutageMS int64 `json:"outage_ms"`
 	// Why has one message for each kind of failure.
 	Why map[outcome]string `json:"why,omitempty"`
 }
@@ -56,8 +54,6 @@ type result struct {
 type ledger struct {
 	mu        sync.Mutex
 	result    result
-	lastOK    time.Time
-	failing   bool
 	failures  *bufio.Writer
 	failureFD io.Closer
 }
@@ -79,7 +75,7 @@ func main() {
 	}
 	o.keep = *mode == "keep"
 	o.every = time.Duration(float64(o.workers) / *rate * float64(time.Second))
-	l := &ledger{result: result{Counts: map[outcome]int{}, Why: map[outcome]string{}}, lastOK: time.Now()}
+	l := &ledger{result: result{Counts: map[outcome]int{}, Why: map[outcome]string{}}}
 	if *log != "" {
 		f, err := os.Create(*log)
 		if err != nil {
@@ -197,31 +193,22 @@ func (l *ledger) opened() {
 func (l *ledger) note(what outcome, asked int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
 	l.result.Counts[what]++
 	if what == served {
-		if l.failing {
-			l.result.OutageMS = max(l.result.OutageMS, now.Sub(l.lastOK).Milliseconds())
-		}
-		l.lastOK, l.failing = now, false
 		return
 	}
-	l.failing = true
 	l.result.Failed++
 	l.result.Why[what] = err.Error()
 	if l.failures != nil {
-		fmt.Fprintf(l.failures, "%d %s request %d of its connection: %s\n", now.UnixMilli(), what, asked, err)
+		fmt.Fprintf(l.failures, "%d %s request %d of its connection: %s\n", time.Now().UnixMilli(), what, asked, err)
 		_ = l.failures.Flush() // finish says if it cannot be written
 	}
 }
 
-// finish counts an outage that has not ended.
+// finish closes the file of failures.
 func (l *ledger) finish() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failing {
-		l.result.OutageMS = max(l.result.OutageMS, time.Since(l.lastOK).Milliseconds())
-	}
 	if l.failures == nil {
 		return nil
 	}
