@@ -3,6 +3,7 @@
 use crate::fields::Fields;
 use crate::known::NameSet;
 use crate::raw::RawTrailers;
+use crate::trust;
 
 /// The fields of a trailer section that an intermediary may pass on.
 ///
@@ -28,12 +29,22 @@ impl RawTrailers {
     }
 }
 
-/// True for names without a number that speak of trust.
+/// True for names without a number that speak of trust, and for forbidden names that are written with underscores.
 fn is_forbidden(name: &[u8]) -> bool {
-    [&b"x-envoy-"[..], b"x-forwarded-"].iter().any(|prefix| {
-        name.get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    })
+    let speaks_of_trust = [&b"x-envoy-"[..], b"x-forwarded-"]
+        .iter()
+        .any(|prefix| begins(name, prefix));
+    speaks_of_trust
+        || name.contains(&b'_') && trust::is_disguise(name, NameSet::FORBIDDEN_IN_TRAILERS)
+}
+
+/// True if an application that takes underscores for hyphens finds the prefix, which has small letters and hyphens.
+fn begins(name: &[u8], prefix: &[u8]) -> bool {
+    let mut pairs = name.iter().zip(prefix);
+    name.len() >= prefix.len()
+        && pairs.all(|(byte, expected)| {
+            byte.eq_ignore_ascii_case(expected) || (*byte == b'_' && *expected == b'-')
+        })
 }
 
 impl Trailers {

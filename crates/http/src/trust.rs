@@ -109,7 +109,7 @@ fn remove_unnumbered(fields: &mut Fields, trust: &Trust, is_edge: bool) -> Resul
 }
 
 /// True if an application that takes underscores for hyphens, as CGI and WSGI do, reads the name as one of `names`.
-fn is_disguise(name: &[u8], names: NameSet) -> bool {
+pub(crate) fn is_disguise(name: &[u8], names: NameSet) -> bool {
     let mut buffer = [0; 64];
     let Some(hyphens) = buffer.get_mut(..name.len()) else {
         return false;

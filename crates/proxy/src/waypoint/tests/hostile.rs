@@ -584,3 +584,32 @@ fn an_application_that_reads_underscores_as_hyphens_gets_no_forged_framing_or_id
         }
     });
 }
+
+#[test]
+fn trailers_forge_no_framing_or_identity_for_an_application_that_reads_underscores_as_hyphens() {
+    local(async {
+        let world = World::start().await;
+        let contents = Rc::new(RefCell::new(String::new()));
+        let seen = Rc::clone(&contents);
+        raw(world.endpoint(), move |_, mut stream| {
+            let seen = Rc::clone(&seen);
+            async move {
+                let _ = read_head(&mut stream).await;
+                // Chunks and trailers end as a head does.
+                let content = read_head(&mut stream).await.unwrap_or_default();
+                seen.borrow_mut().push_str(&content.to_ascii_lowercase());
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+            }
+        })
+        .await;
+        let mut stream = world.stream().await;
+        let forged = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx_forwarded_client_cert: URI=spiffe://admin\r\nContent_Length: 5\r\nx_user: kept\r\n\r\n";
+        talk(&mut stream, forged, "HTTP/1.1 200 ").await;
+        let content = contents.borrow();
+        assert!(content.contains("x_user: kept"), "{content}");
+        for name in ["client_cert", "content_length"] {
+            assert!(!content.contains(name), "{content}");
+        }
+    });
+}
