@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Error, Protocol, server};
-use lateen_hbone::{ConnectRequest, Stream};
+use lateen_hbone::{ConnectRequest, Stream, Tunnel};
 use lateen_http::{FramedRequest, Length, Status};
 use lateen_proto::workload::AppProtocol;
 use lateen_testkit::wds;
+use lateen_types::Identity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::application::{Application, tell};
@@ -42,7 +43,16 @@ async fn reserved(request: FramedRequest, exchange: server::Exchange) -> Result<
 
 /// A stream to the service `server` in a tunnel of its own.
 async fn stream_of(world: &World, account: &str) -> Stream {
-    let tunnel = world.tunnel(account).await;
+    stream_in(world, &world.tunnel(account).await).await
+}
+
+/// The same of a client in another namespace.
+async fn stream_of_stranger(world: &World) -> Stream {
+    let identity = Identity::new("cluster.local", "elsewhere", "client").unwrap();
+    stream_in(world, &world.tunnel_of(&identity).await).await
+}
+
+async fn stream_in(world: &World, tunnel: &Tunnel) -> Stream {
     let request = ConnectRequest::new(world.vip());
     let (stream, _) = soon("an answer to CONNECT", tunnel.connect(&request))
         .await
@@ -115,7 +125,7 @@ fn a_source_that_cancels_much_has_connections_of_its_own_and_is_served() {
         let world = World::limited(|_| ()).await;
         let application = Application::plain(world.endpoint(), Protocol::Http2, reserved).await;
         let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
-        let other = connection(stream_of(&world, "other").await, Protocol::Http2);
+        let other = connection(stream_of_stranger(&world).await, Protocol::Http2);
         assert_eq!(get(&other, "GET", "/").await.0, 200);
         for _ in 0..4 {
             let before = application.requests.get();
@@ -150,7 +160,7 @@ fn uploads_that_an_early_answer_cuts_short_count_as_resets() {
             let exchange = noisy.request(&upload, None).unwrap();
             assert_eq!(exchange.answer().await.unwrap().status(), Status::OK);
         }
-        let other = connection(stream_of(&world, "other").await, Protocol::Http2);
+        let other = connection(stream_of_stranger(&world).await, Protocol::Http2);
         assert_eq!(get(&other, "GET", "/").await.0, 200);
         assert_eq!(application.connections.get(), 2);
     });

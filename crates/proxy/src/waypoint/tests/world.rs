@@ -476,15 +476,20 @@ impl World {
 
     /// A tunnel of a proxy of this service account.
     pub async fn tunnel(&self, account: &str) -> Tunnel {
+        self.tunnel_of(&identity(account)).await
+    }
+
+    /// A tunnel of a proxy of this identity.
+    pub async fn tunnel_of(&self, source_identity: &Identity) -> Tunnel {
         let socket = TcpSocket::new_v4().unwrap();
         self.sources.set(self.sources.get() + 1);
-        let source = match account {
-            "client" => self.ip(2, 1),
-            _ => self.ip(2, 1 + self.sources.get()),
+        let source = match *source_identity == identity("client") {
+            true => self.ip(2, 1),
+            false => self.ip(2, 1 + self.sources.get()),
         };
         socket.bind((source, 0).into()).unwrap();
         let stream: TcpStream = socket.connect(self.gate()).await.unwrap();
-        let credentials = self.ca.credentials(&identity(account));
+        let credentials = self.ca.credentials(source_identity);
         let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("gate")])
             .await
             .unwrap();

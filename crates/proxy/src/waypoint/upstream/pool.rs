@@ -71,7 +71,7 @@ pub(crate) struct Upstream {
     idle: Rc<IdleConnections>,
     /// Connections of HTTP/2.
     shared: SharedConnections,
-    /// The same for each source that resets too many requests to have them with others.
+    /// The same for each source whose namespace resets too many requests to have them with others.
     apart: RefCell<HashMap<Identity, Rc<SharedConnections>>>,
     resets: Resets,
     used: Cell<Instant>,

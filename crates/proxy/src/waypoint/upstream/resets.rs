@@ -1,15 +1,18 @@
-//! Resets of requests on an endpoint's HTTP/2 connections, counted for each source.
+//! Resets of requests on an endpoint's HTTP/2 connections, counted for each namespace of sources.
 //!
-//! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So a
-//! source that resets more than its allowance has connections of its own for a while. Its requests are served as before.
+//! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So each
+//! source of a namespace that resets more than its allowance has connections of its own for a while. Its requests are served as before.
+//!
+//! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
+//! there.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use lateen_types::Identity;
+use lateen_types::{Identity, Strng};
 
-/// Resets that a source may have on connections that others use. Netty ends a connection with more than 200 in 30 s, others with more.
+/// Resets that a namespace may have on connections that others use. Netty ends a connection with more than 200 in 30 s, others with more.
 const ALLOWED: u32 = 50;
 
 /// The time in which one more is allowed.
@@ -18,9 +21,16 @@ const RECOVERY: Duration = Duration::from_millis(500);
 /// Resets that are remembered: the last one is forgotten within 50 s.
 const MOST: u32 = 2 * ALLOWED;
 
-/// The resets of all sources that have any.
+/// The resets of all namespaces that have any.
 #[derive(Debug, Default)]
-pub(super) struct Resets(RefCell<HashMap<Identity, Count>>);
+pub(super) struct Resets(RefCell<HashMap<Tenant, Count>>);
+
+/// A trust domain, and a namespace in it.
+type Tenant = (Strng, Strng);
+
+fn tenant(source: &Identity) -> Tenant {
+    (source.trust_domain().clone(), source.namespace().clone())
+}
 
 #[derive(Debug)]
 struct Count {
@@ -44,7 +54,7 @@ impl Resets {
     /// Counts a reset of a request of this source.
     pub(super) fn note(&self, source: &Identity, now: Instant) {
         let mut counts = self.0.borrow_mut();
-        let count = counts.entry(source.clone()).or_insert_with(|| Count {
+        let count = counts.entry(tenant(source)).or_insert_with(|| Count {
             resets: 0,
             since: now,
             is_apart: false,
@@ -54,20 +64,20 @@ impl Resets {
         count.is_apart |= count.resets > ALLOWED;
     }
 
-    /// True if a source has connections of its own. It has until all of its resets are allowed again.
+    /// True if a source has connections of its own. It has until all resets of its namespace are allowed again.
     pub(super) fn is_apart(&self, source: &Identity, now: Instant) -> bool {
         let mut counts = self.0.borrow_mut();
         // Nearly always there is none.
         if counts.is_empty() {
             return false;
         }
-        counts.get_mut(source).is_some_and(|count| {
+        counts.get_mut(&tenant(source)).is_some_and(|count| {
             count.count_down(now);
             count.is_apart
         })
     }
 
-    /// Forgets sources without resets.
+    /// Forgets namespaces without resets.
     pub(super) fn tidy(&self, now: Instant) {
         self.0.borrow_mut().retain(|_, count| {
             count.count_down(now);
@@ -80,15 +90,15 @@ impl Resets {
 mod tests {
     use super::*;
 
-    fn identity(account: &str) -> Identity {
-        Identity::new("cluster.local", "shop", account).unwrap()
+    fn identity(namespace: &str, account: &str) -> Identity {
+        Identity::new("cluster.local", namespace, account).unwrap()
     }
 
     #[test]
     fn a_source_beyond_its_allowance_is_apart_until_it_has_stopped_for_a_while() {
         let resets = Resets::default();
         let start = Instant::now();
-        let (noisy, other) = (identity("noisy"), identity("other"));
+        let (noisy, other) = (identity("noisy", "web"), identity("other", "web"));
         for _ in 0..ALLOWED {
             resets.note(&noisy, start);
         }
@@ -105,9 +115,23 @@ mod tests {
     }
 
     #[test]
+    fn the_sources_of_a_namespace_have_one_allowance_together() {
+        let resets = Resets::default();
+        let start = Instant::now();
+        let sources: Vec<_> = (0..8).map(|n| identity("shop", &format!("a{n}"))).collect();
+        for source in sources.iter().cycle().take(ALLOWED as usize + 1) {
+            resets.note(source, start);
+        }
+        assert!(sources.iter().all(|source| resets.is_apart(source, start)));
+        assert!(!resets.is_apart(&identity("other", "a0"), start));
+        let elsewhere = Identity::new("example.org", "shop", "a0").unwrap();
+        assert!(!resets.is_apart(&elsewhere, start));
+    }
+
+    #[test]
     fn a_source_that_cancels_now_and_then_is_never_apart() {
         let resets = Resets::default();
-        let (start, source) = (Instant::now(), identity("web"));
+        let (start, source) = (Instant::now(), identity("shop", "web"));
         for n in 0..1000 {
             let now = start + RECOVERY * n;
             resets.note(&source, now);
