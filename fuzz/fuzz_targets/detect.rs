@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use lateen_h1::{Config, ServerConnection, ServerEvent};
-use lateen_http::{Detected, detect};
+use lateen_http::{Detected, Detector, detect};
 use libfuzzer_sys::fuzz_target;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -15,10 +15,15 @@ const METHOD: usize = 64;
 fuzz_target!(|bytes: &[u8]| {
     let whole = detect(bytes);
     assert_eq!(whole == Detected::Http2, bytes.starts_with(PREFACE));
+    let (mut detector, mut judged) = (Detector::default(), Detected::Undecided);
     // Cuts of long inputs are tried here and there.
     for cut in (0..bytes.len()).step_by(bytes.len() / 64 + 1) {
         let part = detect(&bytes[..cut]);
         assert!(part == Detected::Undecided || part == whole, "{part:?} at {cut}, then {whole:?}");
+        if judged == Detected::Undecided {
+            judged = detector.judge(&bytes[..cut]);
+        }
+        assert_eq!(judged, part, "in pieces, at {cut}");
     }
     let mut server = ServerConnection::new(Config::default());
     let mut input = Bytes::copy_from_slice(bytes);

@@ -15,7 +15,7 @@
 //! A connection and its exchanges live on one thread and share their state without a lock. An exchange wakes the driver when
 //! there is output, and the driver wakes an exchange when there is input or room.
 //!
-//! An [`Account`] bounds the memory of a peer's connections, see [`Config::account`] and [`client::Exchange::charge`].
+//! An [`Account`] bounds the memory of a peer's connections, see [`Config::account`], [`client::Exchange::charge`] and [`Hold`].
 //!
 //! The parts of the driver that know nothing of messages are public: [`Transport`], [`Shared`], [`Inbox`] and [`Spread`].
 //! `lateen_hbone` makes its own driver of them.
@@ -29,6 +29,7 @@ mod driver;
 mod entries;
 mod entry;
 mod error;
+mod hold;
 mod inbound;
 mod inbox;
 mod keep;
@@ -49,6 +50,7 @@ mod wire;
 pub use account::Account;
 pub use config::{Config, Protocol, Timeouts};
 pub use error::{ConnectionError, Error};
+pub use hold::Hold;
 pub use inbox::{BUFFER, Inbox};
 pub use shared::{Driven, DriverWaker, Shared};
 pub use spread::Spread;

@@ -24,29 +24,82 @@ pub enum Detected {
 
 /// Judges the bytes that have come so far. More bytes never change a decision.
 pub fn detect(bytes: &[u8]) -> Detected {
-    if bytes.len() >= PREFACE.len() && bytes.starts_with(PREFACE) {
+    Detector::default().judge(bytes)
+}
+
+/// Judges the first bytes of a client of HTTP: its version. Whatever is not the preface of HTTP/2 counts as HTTP/1, whose reader
+/// refuses other bytes. More bytes never change a decision.
+pub fn detect_version(bytes: &[u8]) -> Detected {
+    if bytes.starts_with(PREFACE) {
         return Detected::Http2;
     }
+    match PREFACE.starts_with(bytes) {
+        true => Detected::Undecided,
+        false => Detected::Http1,
+    }
+}
+
+/// Detection over a first line that comes in pieces. Each byte of its target is looked at once, however many pieces there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detector {
+    /// The place of the target behind the method. 0: the method is not known yet.
+    target: usize,
+    /// Bytes from the beginning in which the line does not end.
+    searched: usize,
+}
+
+impl Detector {
+    /// Judges all bytes that have come so far. They begin with those of earlier calls.
+    pub fn judge(&mut self, bytes: &[u8]) -> Detected {
+        if self.target == 0 {
+            match method(bytes) {
+                Ok(length) => self.target = length + 1,
+                Err(decided) => return decided,
+            }
+            self.searched = self.target;
+        }
+        let most = self.target + MOST;
+        let news = &bytes[self.searched..bytes.len().min(most)];
+        let Some(at) = news.iter().position(|byte| ends_text(*byte)) else {
+            self.searched += news.len();
+            return match self.searched < most {
+                true => Detected::Undecided,
+                false => Detected::Other,
+            };
+        };
+        match news[at] {
+            b'\n' => judge_line(&bytes[self.target..self.searched + at]),
+            _ => Detected::Other,
+        }
+    }
+}
+
+/// The length of the method that a request line begins with.
+///
+/// # Errors
+/// The decision, which more bytes may make: there is no method yet, or none.
+fn method(bytes: &[u8]) -> Result<usize, Detected> {
+    if bytes.starts_with(PREFACE) {
+        return Err(Detected::Http2);
+    }
     if PREFACE.starts_with(bytes) {
-        return Detected::Undecided;
+        return Err(Detected::Undecided);
     }
-    let method = bytes.iter().take_while(|byte| is_token(**byte)).count();
-    match bytes.get(method) {
-        None if method <= METHOD => return Detected::Undecided,
-        Some(b' ') if (1..=METHOD).contains(&method) => {}
-        _ => return Detected::Other,
+    let length = bytes.iter().take_while(|byte| is_token(**byte)).count();
+    match bytes.get(length) {
+        None if length <= METHOD => Err(Detected::Undecided),
+        Some(b' ') if (1..=METHOD).contains(&length) => Ok(length),
+        _ => Err(Detected::Other),
     }
-    let rest = &bytes[method + 1..];
-    let end = rest.iter().take(MOST).position(|byte| *byte == b'\n');
-    let line = &rest[..end.unwrap_or(rest.len())];
-    // Neither targets nor versions have control characters.
-    let is_text = |byte: &u8| *byte >= b' ' && *byte != 0x7f || *byte == b'\r';
-    if line.len() >= MOST || !line.iter().all(is_text) {
-        return Detected::Other;
-    }
-    if end.is_none() {
-        return Detected::Undecided;
-    }
+}
+
+/// True for line feeds, and for control characters, which neither targets nor versions have.
+fn ends_text(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\r') || byte == 0x7f
+}
+
+/// Judges a whole line behind its method.
+fn judge_line(line: &[u8]) -> Detected {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let version = line.rsplit(|byte| *byte == b' ').next();
     let has_version = version.is_some_and(|version| version.starts_with(b"HTTP/1."));
@@ -99,6 +152,36 @@ mod tests {
         assert_eq!(detect(&line), Detected::Other);
     }
 
+    #[test]
+    fn bytes_behind_the_method_are_searched_once() {
+        let mut detector = Detector::default();
+        let mut bytes = b"GET /a".to_vec();
+        assert_eq!(detector.judge(&bytes), Detected::Undecided);
+        // A second look at these bytes would find no text.
+        bytes[4..].fill(0);
+        bytes.extend(b"b HTTP/1.1");
+        assert_eq!(detector.judge(&bytes), Detected::Undecided);
+        bytes.extend(b"\r\n");
+        assert_eq!(detector.judge(&bytes), Detected::Http1);
+    }
+
+    #[test]
+    fn where_http_is_known_the_preface_alone_tells_the_version() {
+        for (bytes, expected) in [
+            (&b""[..], Detected::Undecided),
+            (b"P", Detected::Undecided),
+            (&PREFACE[..PREFACE.len() - 1], Detected::Undecided),
+            (PREFACE, Detected::Http2),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\n", Detected::Http1),
+            (b"PO", Detected::Http1),
+            (b"GET /", Detected::Http1),
+            (b"\x16\x03\x01", Detected::Http1),
+        ] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(detect_version(bytes), expected, "{text:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn every_request_line_is_detected_however_its_bytes_come(
@@ -125,6 +208,26 @@ mod tests {
             let bytes: Vec<u8> = [first].into_iter().chain(rest).collect();
             prop_assert_eq!(detect(&bytes), Detected::Other);
             prop_assert_eq!(detect(&bytes[..1]), Detected::Other);
+        }
+
+        #[test]
+        fn pieces_are_judged_as_all_bytes_at_once(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            text in "(PRI|GET|A{60,70}) ?[ -~]{0,20}\t?( HTTP/1\\.1)?\r?\n?[a\n\t]{0,2}",
+            cuts in prop::collection::vec(0usize..100, 0..6),
+        ) {
+            for whole in [bytes, text.into_bytes()] {
+                let mut cuts: Vec<_> = cuts.iter().map(|cut| *cut.min(&whole.len())).collect();
+                cuts.sort_unstable();
+                let mut detector = Detector::default();
+                for cut in cuts {
+                    let judged = detector.judge(&whole[..cut]);
+                    prop_assert_eq!(judged, detect(&whole[..cut]));
+                    if judged != Detected::Undecided {
+                        break;
+                    }
+                }
+            }
         }
 
         #[test]

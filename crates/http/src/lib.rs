@@ -32,7 +32,7 @@ mod websocket;
 pub use authority::{Authority, HostPattern};
 pub use canonical::{Canonical, Rules};
 pub use connect::ConnectHead;
-pub use detect::{Detected, detect};
+pub use detect::{Detected, Detector, detect, detect_version};
 pub use downstream::{ClientCertificate, Downstream, PeerKind};
 pub use fields::{Field, Fields, Line, Lines};
 pub use framing::{Asked, FramedRequest, FramedResponse, Length};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use lateen_http::{Detected, detect};
+use lateen_exchange::Hold;
+use lateen_http::{Detected, Detector, detect_version};
 use lateen_tls::{Hello, read_hello};
 use tokio::io::{self, AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, timeout_at};
@@ -32,21 +33,54 @@ pub(super) async fn begin<IO: AsyncRead + Unpin>(io: &mut IO) -> io::Result<Byte
 }
 
 /// Reads on behind the first bytes until the protocol is decided. A client that ends first, or takes too long with its first
-/// line, speaks no HTTP.
+/// line, speaks no HTTP. The protocol stays undecided if there is no room for the line, for which `hold` is charged.
 ///
 /// # Errors
 /// The stream broke.
 pub(super) async fn decide<IO: AsyncRead + Unpin>(
     io: &mut IO,
+    bytes: BytesMut,
+    hold: &mut Hold,
+) -> io::Result<First> {
+    let mut detector = Detector::default();
+    let judge = |bytes: &BytesMut| match hold.raise(bytes.capacity()) {
+        true => decided(detector.judge(bytes)),
+        false => Some(Detected::Undecided),
+    };
+    read_until(io, bytes, judge, Detected::Other).await
+}
+
+/// The same for a client that is known to speak HTTP. The preface of HTTP/2 decides its version, so no more bytes are collected:
+/// the connection's reader charges and bounds the rest. A client of neither version counts as one of HTTP/1.
+///
+/// # Errors
+/// The stream broke.
+pub(super) async fn decide_version<IO: AsyncRead + Unpin>(
+    io: &mut IO,
+    bytes: BytesMut,
+) -> io::Result<First> {
+    let judge = |bytes: &BytesMut| decided(detect_version(bytes));
+    read_until(io, bytes, judge, Detected::Http1).await
+}
+
+fn decided(detected: Detected) -> Option<Detected> {
+    Some(detected).filter(|detected| *detected != Detected::Undecided)
+}
+
+/// Reads until `judge` has decided. At the end of the bytes or of the time for a first line the client speaks `otherwise`.
+async fn read_until<IO: AsyncRead + Unpin>(
+    io: &mut IO,
     mut bytes: BytesMut,
+    mut judge: impl FnMut(&BytesMut) -> Option<Detected>,
+    otherwise: Detected,
 ) -> io::Result<First> {
     let deadline = Instant::now() + LINE;
     let mut is_open = !bytes.is_empty();
     let detected = loop {
-        match detect(&bytes) {
-            Detected::Undecided if is_open => {}
-            Detected::Undecided => break Detected::Other,
-            decided => break decided,
+        match judge(&bytes) {
+            Some(detected) => break detected,
+            None if is_open => {}
+            None => break otherwise,
         }
         match timeout_at(deadline, io.read_buf(&mut bytes)).await {
             Ok(read) => is_open = read? > 0,
@@ -103,13 +137,15 @@ pub(super) async fn hello<IO: AsyncRead + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use lateen_exchange::Account;
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
     async fn first(io: &mut tokio::io::DuplexStream) -> io::Result<First> {
         let begun = begin(io).await?;
-        decide(io, begun).await
+        let account = Account::new(64 * 1024);
+        decide(io, begun, &mut Hold::new(&account)).await
     }
 
     #[tokio::test]
@@ -173,5 +209,46 @@ mod tests {
         drop(far);
         let found = first(&mut near).await.unwrap();
         assert_eq!((found.detected, found.bytes.len()), (Detected::Other, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_known_to_speak_http_needs_no_whole_line() {
+        for text in ["GET /", "P", "PRI * HTTP/1.1\r\n", "\u{16}\u{3}"] {
+            let (mut near, mut far) = tokio::io::duplex(64);
+            far.write_all(text.as_bytes()).await.unwrap();
+            let begun = begin(&mut near).await.unwrap();
+            let found = decide_version(&mut near, begun).await.unwrap();
+            assert_eq!(
+                (found.detected, &found.bytes[..]),
+                (Detected::Http1, text.as_bytes())
+            );
+        }
+        let (mut near, mut far) = tokio::io::duplex(64);
+        far.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+        let begun = begin(&mut near).await.unwrap();
+        far.write_all(b"\r\nSM\r\n\r\n").await.unwrap();
+        let found = decide_version(&mut near, begun).await.unwrap();
+        assert_eq!(found.detected, Detected::Http2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_is_charged_and_ends_where_its_account_has_no_room() {
+        let account = Account::new(128 * 1024);
+        let (mut near, mut far) = tokio::io::duplex(64 * 1024);
+        far.write_all(b"GET /").await.unwrap();
+        far.write_all(&[b'a'; 8 * 1024]).await.unwrap();
+        let begun = begin(&mut near).await.unwrap();
+        let mut hold = Hold::new(&account);
+        // Requests may hold 64 KiB, and one of them half of that.
+        let (found, ()) = tokio::join!(decide(&mut near, begun, &mut hold), async {
+            tokio::task::yield_now().await;
+            assert!(account.held() >= 8 * 1024, "{}", account.held());
+            far.write_all(&[b'a'; 48 * 1024]).await.unwrap();
+        });
+        let found = found.unwrap();
+        assert_eq!(found.detected, Detected::Undecided);
+        assert!(found.bytes.len() < 40 * 1024, "{}", found.bytes.len());
+        drop(hold);
+        assert_eq!(account.held(), 0);
     }
 }

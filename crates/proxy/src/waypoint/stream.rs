@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lateen_config::PortProtocol;
-use lateen_exchange::Protocol;
+use lateen_exchange::{Hold, Protocol};
 use lateen_hbone::{Incoming, Status, Stream};
 use lateen_http::Detected;
 use lateen_telemetry::{Failure, ResponseFlags};
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
-use super::sniff::{First, begin, decide, hello, may_be_request, may_be_settings};
+use super::sniff::{First, begin, decide, decide_version, hello, may_be_request, may_be_settings};
 use super::state::Waypoint;
 use super::{http, tcp};
 
@@ -100,7 +100,7 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
         () = silent(session.waypoint.timeouts.idle) => return close(stream).await,
     };
     let first = match begun {
-        Ok(begun) => decide(&mut stream, begun).await,
+        Ok(begun) => decide_version(&mut stream, begun).await,
         Err(error) => Err(error),
     };
     match first {
@@ -171,8 +171,9 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             }
         }
     };
+    let mut hold = Hold::new(&session.tunnel.account);
     let first = match begun {
-        Ok(begun) => decide(&mut stream, begun).await,
+        Ok(begun) => decide(&mut stream, begun, &mut hold).await,
         Err(error) => Err(error),
     };
     let First { detected, bytes } = match first {
@@ -187,19 +188,24 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
     let protocol = match detected {
         Detected::Http1 => Protocol::Http1,
         Detected::Http2 => Protocol::Http2,
-        Detected::Other | Detected::Undecided
-            if may_be_request(&bytes) && session.looks_for_tokens().await =>
-        {
+        Detected::Undecided => {
+            if let Some(server) = server {
+                server.leave();
+            }
+            return tcp::refuse_full(&session);
+        }
+        Detected::Other if may_be_request(&bytes) && session.looks_for_tokens().await => {
             if let Some(server) = server {
                 server.leave();
             }
             return tcp::refuse_unclear(&session);
         }
-        Detected::Other | Detected::Undecided => {
+        Detected::Other => {
             let server = match server {
                 Some(server) => Some(server),
                 None => tcp::connect(&session).await,
             };
+            drop(hold);
             if let Some(server) = server {
                 server.relay_behind(bytes, stream).await;
             }
@@ -210,6 +216,8 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
         // Requests have connections of their own.
         server.leave();
     }
+    // The connection has room for them, reads them at once, and charges them.
+    drop(hold);
     http::serve(session, Rewound::new(bytes, stream), protocol).await;
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::application::{Application, tell};
 use super::world::{World, local};
-use super::{answer, connection, get, head};
+use super::{answer, connection, get, head, talk};
 use crate::testing::{soon, until};
 use crate::waypoint::{Accounts, Timeouts};
 
@@ -116,6 +116,58 @@ fn a_client_that_says_nothing_is_let_go_and_a_slow_head_gets_408() {
         assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
         let line = world.logged(&["request complete", "status=408"]).await;
         assert!(line.contains("LATEEN_HTTP_HEAD_TIMEOUT"), "{line}");
+    });
+}
+
+#[test]
+fn a_first_line_without_end_is_charged_whether_its_port_has_a_protocol_or_not() {
+    local(async {
+        for protocol in [AppProtocol::Http11, AppProtocol::Unknown] {
+            let accounts = Accounts::default();
+            let mut world = World::limited(|config| config.accounts = accounts.clone()).await;
+            world.put_service("server", 96, protocol);
+            world.configure().await;
+            let mut clients = Vec::new();
+            for _ in 0..20 {
+                let mut stream = world.stream().await;
+                stream.write_all(b"GET /").await.unwrap();
+                stream.write_all(&[b'a'; 48 * 1024]).await.unwrap();
+                clients.push(stream);
+            }
+            let charged = until("they are charged", || accounts.held() >= 20 * 40 * 1024);
+            // Sooner than a first line is given up.
+            let charged = tokio::time::timeout(Duration::from_secs(5), charged).await;
+            assert!(charged.is_ok(), "{} bytes are charged", accounts.held());
+            drop(clients);
+            until("all of it is free", || accounts.held() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn first_lines_beyond_the_account_of_their_client_end_their_connections() {
+    local(async {
+        let accounts = Accounts::new(MIB);
+        let mut world = World::limited(|config| config.accounts = accounts.clone()).await;
+        world.put_service("server", 96, AppProtocol::Unknown);
+        world.configure().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            let mut stream = world.stream().await;
+            stream.write_all(b"GET /").await.unwrap();
+            // The waypoint may have ended it.
+            let _ = stream.write_all(&[b'a'; 48 * 1024]).await;
+            clients.push(stream);
+        }
+        world
+            .logged(&["connection complete", "LATEEN_HTTP_BUFFERS"])
+            .await;
+        // The client's identity has 256 KiB, and a line goes beyond by what one read brings.
+        assert!(accounts.held() <= MIB / 4, "{}", accounts.held());
+        let mut other = stream_of(&world, "other").await;
+        let request = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        talk(&mut other, request, "HTTP/1.1 200 ").await;
     });
 }
 
