@@ -10,7 +10,7 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared};
 use lateen_telemetry::DnsMetrics;
-use lateen_types::WorkloadUid;
+use lateen_types::{Identity, WorkloadUid};
 
 use super::lookups::{Lookups, lock, some};
 use super::resolver::ResolveError;
@@ -19,12 +19,18 @@ use super::upstream::{From, Upstream};
 /// A lookup that is under way, for all that wait for it.
 type Flight = Shared<LocalBoxFuture<'static, Result<Vec<IpAddr>, ResolveError>>>;
 
+/// Sockets of one lookup: each family of addresses has a question.
+const SOCKETS: usize = 2;
+
 /// Addresses of hostnames, kept for their time to live and longer while no resolver answers.
 pub struct OwnNames {
     lookups: Rc<Lookups>,
     from: From,
     uid: WorkloadUid,
-    flights: RefCell<HashMap<String, Flight>>,
+    /// Lookups that have sockets at a time.
+    most: usize,
+    /// Lookups by hostname, with the client that began each.
+    flights: RefCell<HashMap<String, (Flight, Option<Identity>)>>,
 }
 
 impl OwnNames {
@@ -46,6 +52,7 @@ impl OwnNames {
             lookups: Rc::new(lookups),
             from: From::own(most),
             uid,
+            most: most / SOCKETS,
             flights: RefCell::default(),
         }
     }
@@ -55,20 +62,42 @@ impl OwnNames {
     /// # Errors
     /// See [`ResolveError`].
     pub async fn resolve(&self, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        self.resolve_for(None, hostname).await
+    }
+
+    /// The same of a hostname that a client chose. Its lookups are no more than leave as many to others. It may wait for any
+    /// lookup that is under way already.
+    ///
+    /// # Errors
+    /// See [`ResolveError`].
+    pub async fn resolve_for(
+        &self,
+        client: Option<&Identity>,
+        hostname: &str,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
         let known = lock(&self.lookups.cache).fresh(&self.uid, hostname, Instant::now());
         match known {
             Some(addresses) => some(addresses, hostname),
-            None => self.flight(hostname).await,
+            None => self.flight(client, hostname)?.await,
         }
     }
 
     /// Joins those that wait for the same name, or looks it up.
-    fn flight(&self, hostname: &str) -> Flight {
+    fn flight(&self, client: Option<&Identity>, hostname: &str) -> Result<Flight, ResolveError> {
         let mut flights = self.flights.borrow_mut();
         // The others have landed, or nobody waits for them any more.
-        flights.retain(|_, flight| flight.peek().is_none() && flight.strong_count() > Some(1));
-        if let Some(flight) = flights.get(hostname) {
-            return flight.clone();
+        flights.retain(|_, (flight, _)| flight.peek().is_none() && flight.strong_count() > Some(1));
+        if let Some((flight, _)) = flights.get(hostname) {
+            return Ok(flight.clone());
+        }
+        if client.is_some() {
+            let begun = flights.values().filter(|(_, by)| by.as_ref() == client);
+            if begun.count() >= self.most.saturating_sub(flights.len()) {
+                return Err(ResolveError::NotAsked {
+                    hostname: hostname.to_owned(),
+                    reason: "too many names are being looked up for this client".to_owned(),
+                });
+            }
         }
         let lookups = Rc::clone(&self.lookups);
         let (from, uid, name) = (self.from.clone(), self.uid.clone(), hostname.to_owned());
@@ -83,8 +112,8 @@ impl OwnNames {
         }
         .boxed_local()
         .shared();
-        flights.insert(hostname.to_owned(), flight.clone());
-        flight
+        flights.insert(hostname.to_owned(), (flight.clone(), client.cloned()));
+        Ok(flight)
     }
 }
 
@@ -162,5 +191,33 @@ mod tests {
             matches!(refused, Err(ResolveError::NotAsked { .. })),
             "{refused:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn lookups_of_one_client_leave_as_many_to_others() {
+        // It never answers.
+        let (_socket, resolvers, _) = resolver(60).await;
+        let names = names(resolvers, 8 * SOCKETS);
+        let [noisy, other] = ["noisy", "other"].map(lateen_testkit::identity);
+        let mut waiting = Vec::new();
+        let mut begun = |client: &Identity| {
+            let before = waiting.len();
+            for n in 0..8 {
+                let hostname = format!("{n}.{}", client.service_account());
+                match names.flight(Some(client), &hostname) {
+                    Ok(flight) => waiting.push(flight),
+                    Err(ResolveError::NotAsked { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            waiting.len() - before
+        };
+        assert_eq!(begun(&noisy), 4);
+        assert_eq!(begun(&other), 2);
+        // It waits for those that are under way, and begins no others.
+        assert_eq!(begun(&noisy), 4);
+        drop(waiting);
+        let first = names.flight(Some(&noisy), "again.example");
+        assert!(first.is_ok(), "nobody waits for the others any more");
     }
 }

@@ -194,7 +194,8 @@ async fn settle(
         if resolve.is_wildcard() {
             let host = host.ok_or_else(|| NoEndpoint::NoHost(resolve.hostname.clone()))?;
             resolve.admit(snapshot, host)?;
-            let answers = waypoint.names.of_host(host).await?;
+            let client = session.tunnel.peer.identity();
+            let answers = waypoint.names.of_host(client, host).await?;
             let address = picked(&resolve, host, &answers, first)?;
             let choice = resolve.to_host(snapshot, own, (host, address), &avoid)?;
             let endpoint = Endpoint::of(choice.next_hop).of_host(host.into());

@@ -1,13 +1,14 @@
 //! Addresses of endpoints that are known by hostname, and of hosts that clients name. Each worker asks the resolvers of the proxy's
 //! own pod.
 //!
-//! The two are kept apart: however many hosts clients think of, the addresses of endpoints are not displaced by them.
+//! The two are kept apart: however many hosts clients think of, the addresses of endpoints are not displaced by them. Clients are
+//! kept apart as well: the lookups of one leave room to those of others.
 
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use lateen_telemetry::DnsMetrics;
-use lateen_types::WorkloadUid;
+use lateen_types::{Identity, WorkloadUid};
 
 use crate::dns::{File, OwnNames, ResolveError, Upstream};
 
@@ -46,7 +47,11 @@ impl Names {
     ///
     /// # Errors
     /// See [`ResolveError`].
-    pub(super) async fn of_host(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        Box::pin(self.hosts.resolve(host)).await
+    pub(super) async fn of_host(
+        &self,
+        client: &Identity,
+        host: &str,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
+        Box::pin(self.hosts.resolve_for(Some(client), host)).await
     }
 }

@@ -6,20 +6,21 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lateen_exchange::{Protocol, server};
-use lateen_hbone::{Authority, ConnectError, Stream};
+use lateen_hbone::{Authority, ConnectError, ConnectRequest, Stream};
 use lateen_http::FramedRequest;
 use lateen_proto::workload::{
     AppProtocol, Extension, LoadBalancing, NetworkAddress, Service, load_balancing,
 };
 use lateen_testkit::wds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
 use super::connections::greet_and_echo;
 use super::world::{World, local};
 use super::{connection, get, talk};
-use crate::testing::{dns, soon};
+use crate::testing::{dns, soon, until};
 
 /// The wildcard of the tests, on 127.n.98.1.
 const WILD: &str = "*.wild.test";
@@ -160,6 +161,48 @@ fn a_host_below_the_wildcard_is_resolved_and_reached() {
         let line = world.logged(&["status=503"]).await;
         let words = "the resolver knows no address of unknown.wild.test";
         assert!(line.contains(words), "{line}");
+    });
+}
+
+#[test]
+fn hosts_that_one_client_invents_keep_no_other_from_its_own() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry(WILD, 98, |service| {
+            service.ports[0].app_protocol = AppProtocol::Http11.into();
+        });
+        world.put_named_endpoint(WILD, WILD);
+        world.configure().await;
+        let good = world.ip(60, 1);
+        let _application = Application::plain((good, 8080).into(), Protocol::Http1, tell).await;
+        // A resolver that answers for one name.
+        let socket = UdpSocket::bind(world.resolver()).await.unwrap();
+        let asked = Rc::new(Cell::new(0));
+        let count = Rc::clone(&asked);
+        spawn_local(async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+                let question = &buffer[..length];
+                count.set(count.get() + 1);
+                if question.windows(5).any(|label| label == b"\x04good") {
+                    let reply = dns::reply(question, &[octets(good)], 60);
+                    let _ = socket.send_to(&reply, peer).await;
+                }
+            }
+        });
+        let mut invented = Vec::new();
+        for n in 0..150 {
+            let mut stream = world.ask(vip(&world)).await.unwrap();
+            let request = format!("GET / HTTP/1.1\r\nhost: x{n}.wild.test\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            invented.push(stream);
+        }
+        until("many are asked for", || asked.get() >= 128).await;
+        let tunnel = world.tunnel("other").await;
+        let request = ConnectRequest::new(vip(&world));
+        let (mut other, _) = tunnel.connect(&request).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: good.wild.test\r\n\r\n";
+        talk(&mut other, request, "HTTP/1.1 200 ").await;
     });
 }
 
