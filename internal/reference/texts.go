@@ -78,6 +78,18 @@ Another operator is ` + "`-`" + `; a condition of the ConfigMap and the waypoint
 has a backslash before quotes and backslashes. Control characters and bytes that are no UTF-8 are escaped in both, so that no peer can
 forge a line.
 
+## Bounds of the access log
+
+Clients choose paths and other texts, and all lines of a process wait for standard output in one buffer of 4 MiB.
+
+| bound | what it holds | beyond it |
+|---|---|---|
+| a text | 4096 bytes of Lateen's own fields, and of an operator without a length | the rest is left out, and a mark gives the length of the whole: ` + "`/search?q=aaa...<60000_bytes>`" + ` |
+| an operator with a length, such as ` + "`%REQ(:PATH):8192%`" + ` | as many bytes as it says | the rest is left out, without a mark, as with Envoy |
+| lines about one client | no more of the buffer than is free | its lines are dropped; the log says how many lines were dropped |
+
+The mark has no space. A path has no ` + "`<`" + `, so no client can forge the mark in a path.
+
 ## The programs' own logs
 
 Lines have a time, a level, a scope (with the node proxy: the part of it), a message for people, and fields. A message is a

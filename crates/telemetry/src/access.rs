@@ -10,6 +10,7 @@ use crate::export::{Report, ReportValue, Severity, Trace};
 use crate::labels::{Labels, Party, Reporter, Security};
 use crate::line::Line;
 use crate::log::{self, Format};
+use crate::share::LogShare;
 
 /// The messages.
 const COMPLETE: &str = "connection complete";
@@ -55,7 +56,16 @@ impl Entry<'_> {
             _ => tracing::event_enabled!(target: "access", Level::INFO),
         };
         if on {
-            log::write_line(|format| self.render(format, level, Timestamp::now()));
+            let share = self.share();
+            log::write_line(share, |format| self.render(format, level, Timestamp::now()));
+        }
+    }
+
+    /// The share of the log's buffer that the line counts against: that of its source.
+    fn share(&self) -> LogShare {
+        match &self.labels.source.principal {
+            Some(identity) => LogShare::of(identity),
+            None => LogShare::of(&self.source.ip()),
         }
     }
 
@@ -139,7 +149,7 @@ impl Entry<'_> {
 /// Tells of a connection that was refused before both of its ends were known.
 pub fn refused(source: SocketAddr, destination: SocketAddr, reporter: Reporter, error: &str) {
     if tracing::event_enabled!(target: "access", Level::WARN) {
-        log::write_line(|format| {
+        log::write_line(LogShare::of(&source.ip()), |format| {
             render_refused(
                 format,
                 Timestamp::now(),

@@ -9,8 +9,10 @@ use lateen_types::Identity;
 use tracing::Level;
 
 use crate::clock::Timestamp;
+use crate::cut::cut_text;
 use crate::fields;
 use crate::log::{self, Format};
+use crate::share::LogShare;
 use crate::sink::Sink;
 
 /// Room for most lines.
@@ -91,13 +93,13 @@ impl Line {
         self.bytes.extend_from_slice(fields);
     }
 
-    /// A text in quotes. Bytes that are no UTF-8 are replaced. An empty text is left out.
+    /// A text in quotes. Bytes that are no UTF-8 are replaced. An empty text is left out, and a long one is cut.
     #[inline]
     pub fn text(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
         if !value.is_empty() {
             self.name(name);
-            self.quoted(value);
+            self.quoted(&cut_text(value));
         }
     }
 
@@ -171,9 +173,9 @@ impl Line {
         self.digits(value);
     }
 
-    /// Ends the line and writes it to the log's output.
-    pub fn write(self) {
-        Sink::get().put(&self.end());
+    /// Ends the line and writes it to the log's output, as one of a share of its buffer.
+    pub fn write(self, share: LogShare) {
+        Sink::get().put(&self.end(), share);
     }
 
     pub(crate) fn end(mut self) -> Vec<u8> {
@@ -315,6 +317,18 @@ mod tests {
              \"path\":\"/a\\\"b\u{fffd}\",\"policy\":\"default/friends\",\"status\":200,\
              \"duration\":\"1234us\"}\n"
         );
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        for format in [Format::Plain, Format::Json] {
+            let short = "/".repeat(crate::LONGEST_TEXT);
+            let shown = line(format, |line| line.text("path", &short));
+            assert!(shown.contains(&format!("{short}\"")), "{shown}");
+            let shown = line(format, |line| line.text("path", vec![b'/'; 60_000]));
+            assert!(shown.len() < 5000, "{} bytes", shown.len());
+            assert!(shown.contains("/...<60000_bytes>\""), "{shown}");
+        }
     }
 
     proptest! {

@@ -14,6 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::clock::Timestamp;
+use crate::share::LogShare;
 use crate::sink::Sink;
 
 /// How lines look.
@@ -81,9 +82,9 @@ pub fn init_to(
     init(format, levels)
 }
 
-/// Writes a line of another format, which ends with its line end, to the log's output.
-pub fn line(line: &[u8]) {
-    Sink::get().put(line);
+/// Writes a line of another format, which ends with its line end, to the log's output, as one of a share of its buffer.
+pub fn line(line: &[u8], share: LogShare) {
+    Sink::get().put(line, share);
 }
 
 /// Waits until what was logged so far is written.
@@ -147,8 +148,8 @@ pub(crate) fn format() -> Format {
     FORMAT.get().copied().unwrap_or_default()
 }
 
-pub(crate) fn write_line<B: AsRef<[u8]>>(render: impl FnOnce(Format) -> B) {
-    Sink::get().put(render(format()).as_ref());
+pub(crate) fn write_line<B: AsRef<[u8]>>(share: LogShare, render: impl FnOnce(Format) -> B) {
+    Sink::get().put(render(format()).as_ref(), share);
 }
 
 pub(crate) fn level_name(level: Level) -> &'static str {
@@ -187,7 +188,7 @@ struct Lines;
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        write_line(|format| {
+        write_line(LogShare::default(), |format| {
             let mut fields = Fields {
                 format,
                 message: String::new(),

@@ -1,10 +1,14 @@
 //! Output of log lines: a bounded buffer that one thread writes to standard output, so that no worker waits for a disk.
+//!
+//! Lines about one client hold no more of the buffer than is free. So a client that has many lines written pushes out its own.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::share::{LogShare, Shares};
 
 /// Bytes that may wait; what comes on top is dropped and counted.
 const ROOM: usize = 4 << 20;
@@ -18,6 +22,7 @@ const MUCH: usize = 256 << 10;
 #[derive(Default)]
 struct State {
     waiting: Vec<u8>,
+    shares: Shares,
     /// Room of the buffer that is not waited in.
     spare: usize,
     dropped: u64,
@@ -86,10 +91,11 @@ impl Sink {
         })
     }
 
-    /// Queues whole lines.
-    pub(crate) fn put(&self, lines: &[u8]) {
+    /// Queues whole lines of a share.
+    pub(crate) fn put(&self, lines: &[u8], share: LogShare) {
         let mut state = self.state.lock();
-        if state.waiting.len() + lines.len() > ROOM {
+        let free = ROOM - state.waiting.len();
+        if !state.shares.admit(share, lines.len(), free) {
             state.dropped += 1;
             return;
         }
@@ -152,6 +158,7 @@ impl Sink {
                 state.hurry = false;
                 state.writing = true;
                 std::mem::swap(&mut state.waiting, &mut batch);
+                state.shares = Shares::default();
                 std::mem::take(&mut state.dropped)
             };
             if dropped > 0 {
@@ -227,15 +234,46 @@ mod tests {
         let (sink, written) = patient();
         let line = [b'x'; 1024];
         for _ in 0..MUCH / line.len() {
-            sink.put(&line);
+            sink.put(&line, LogShare::default());
         }
         assert_eq!(written.recv_timeout(SOON).unwrap().len(), MUCH);
     }
 
     #[test]
+    fn lines_of_one_client_leave_room_to_those_of_others() {
+        let sink = Sink::default();
+        let noisy = LogShare::of(&"noisy");
+        let mut names = (0..).map(|n: u32| LogShare::of(&n));
+        let quiet = names.find(|share| *share != noisy).unwrap();
+        let line = [b'x'; 4096];
+        let waiting = || sink.state.lock().waiting.len();
+        for _ in 0..2 * ROOM / line.len() {
+            sink.put(&line, noisy);
+        }
+        assert_eq!(waiting(), ROOM / 2);
+        for share in [quiet, LogShare::default()] {
+            let before = waiting();
+            sink.put(&line, share);
+            assert_eq!(waiting(), before + line.len());
+        }
+    }
+
+    #[test]
+    fn no_line_goes_beyond_the_buffer() {
+        let sink = Sink::default();
+        let line = [b'x'; 4096];
+        for n in 0..4 * ROOM / line.len() {
+            sink.put(&line, LogShare::of(&n));
+        }
+        let state = sink.state.lock();
+        assert!((ROOM * 3 / 4..=ROOM).contains(&state.waiting.len()));
+        assert!(state.dropped > 0);
+    }
+
+    #[test]
     fn a_thread_that_holds_the_queue_itself_does_not_wait_for_ever() {
         let (sink, written) = patient();
-        sink.put(b"one\n");
+        sink.put(b"one\n", LogShare::default());
         let held = sink.state.lock();
         sink.flush(Duration::from_millis(1));
         drop(held);
@@ -246,7 +284,7 @@ mod tests {
     fn buffers_are_given_back_in_silence() {
         let (sink, written) = patient();
         for _ in 0..2 {
-            sink.put(&[b'x'; 32 << 10]);
+            sink.put(&[b'x'; 32 << 10], LogShare::default());
             sink.flush(SOON);
             assert_eq!(written.try_recv().unwrap().len(), 32 << 10);
         }
@@ -265,7 +303,7 @@ mod tests {
     fn who_waits_for_lines_to_be_written_waits_for_no_others() {
         let (sink, written) = patient();
         for line in [b"one\n", b"two\n"] {
-            sink.put(line);
+            sink.put(line, LogShare::default());
             sink.flush(SOON);
             assert_eq!(written.try_recv().unwrap(), line);
         }

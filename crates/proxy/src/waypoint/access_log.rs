@@ -307,6 +307,35 @@ mod tests {
     }
 
     #[test]
+    fn a_long_value_is_cut_where_its_operator_has_no_length() {
+        let long = "/".repeat(60_000);
+        let value = || Value::text(long.clone());
+        for (encoding, format, end) in [
+            (
+                Encoding::Text,
+                "%REQ(:PATH)% %PROTOCOL%",
+                "/...<60000_bytes>\n",
+            ),
+            (
+                Encoding::Json,
+                r#"{"a": "%REQ(:PATH)%"}"#,
+                "/...<60000_bytes>\"}\n",
+            ),
+            (
+                Encoding::Json,
+                r#"{"a": "b %REQ(:PATH)%"}"#,
+                "/...<60000_bytes>\"}\n",
+            ),
+        ] {
+            let shown = line(encoding, format, value());
+            assert!(shown.len() < 10_000, "{format}: {} bytes", shown.len());
+            assert!(shown.ends_with(end), "{format}: {shown}");
+        }
+        let whole = line(Encoding::Text, "%REQ(:PATH):60000%", value());
+        assert_eq!(whole, format!("{long}\n"));
+    }
+
+    #[test]
     fn a_format_that_is_no_json_object_gives_istios_default_and_is_told() {
         for format in ["%PROTOCOL%", "[\"%PROTOCOL%\"]"] {
             let (compiled, problems) = compiled(Encoding::Json, format);

@@ -25,12 +25,13 @@ pub(super) fn finish(
     };
     connection.finish_with(outcome, |entry| {
         if tracing::event_enabled!(target: "access", tracing::Level::INFO) {
-            log::line(&format.line(&Line {
+            let line = format.line(&Line {
                 session,
                 entry,
                 endpoint,
                 failure,
-            }));
+            });
+            log::line(&line, session.tunnel.log_share);
         }
     });
 }

@@ -17,7 +17,7 @@ use lateen_executor::Executor;
 use lateen_hbone::Settings;
 use lateen_identity::{IssueError, Issued, Issuer, Manager};
 use lateen_runtime::{Role as _, Worker};
-use lateen_telemetry::{BuildInfo, Metrics};
+use lateen_telemetry::{BuildInfo, LogShare, Metrics};
 use lateen_tls::Rules;
 use lateen_types::{Identity, VerifiedPeer};
 use tokio::task::unconstrained;
@@ -98,6 +98,7 @@ impl Connections {
         let destination = destination.expect("the service is bound to the Gateway");
         let tunnel = Rc::new(TunnelPeer {
             account: waypoint.accounts.of(asked.client.identity()),
+            log_share: LogShare::of(asked.client.identity()),
             peer: asked.client.clone(),
             client: asked.source,
             local: asked.service,

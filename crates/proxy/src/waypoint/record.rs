@@ -404,7 +404,8 @@ impl Record {
     fn log(&self, duration: Duration) {
         if let Some(format) = &self.format {
             if tracing::event_enabled!(target: "access", tracing::Level::INFO) {
-                lateen_telemetry::log::line(&format.line(self));
+                let line = format.line(self);
+                lateen_telemetry::log::line(&line, self.session.tunnel.log_share);
             }
             return;
         }
@@ -429,7 +430,7 @@ impl Record {
         line.part(asked);
         self.log_head(&mut line);
         self.log_outcome(&mut line, duration);
-        line.write();
+        line.write(session.tunnel.log_share);
     }
 
     fn log_head(&self, line: &mut Line) {

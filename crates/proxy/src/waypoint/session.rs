@@ -10,7 +10,7 @@ use lateen_exchange::Account;
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
-use lateen_telemetry::{Part, Party};
+use lateen_telemetry::{LogShare, Part, Party};
 use lateen_types::{Strng, VerifiedPeer};
 
 use super::destination::{self, Destination, Target};
@@ -32,6 +32,8 @@ pub(super) struct TunnelPeer {
     pub(super) local: SocketAddr,
     /// The memory of its identity's requests, and of answers to them.
     pub(super) account: Account,
+    /// The share of the log's buffer that lines about it have.
+    pub(super) log_share: LogShare,
 }
 
 /// One stream.

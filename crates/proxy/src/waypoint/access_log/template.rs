@@ -11,7 +11,7 @@ pub(super) struct Template(Vec<Piece>);
 #[derive(Debug)]
 enum Piece {
     Literal(Box<str>),
-    /// An operator, and the most bytes of its value.
+    /// An operator, and the most bytes of its value, where the format says so.
     Operator(Operator, Option<usize>),
 }
 
@@ -104,7 +104,10 @@ impl Template {
 fn value<'a>(operator: &'a Operator, most: Option<usize>, values: &'a impl Values) -> Value<'a> {
     match operator {
         Operator::Unknown => Value::Nothing,
-        known => values.value(known).cut(most),
+        known => match most {
+            Some(most) => values.value(known).cut(most),
+            None => values.value(known).bounded(),
+        },
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use lateen_telemetry::{LONGEST_TEXT, cut_text};
+
 use super::escape;
 use super::operator::Operator;
 
@@ -42,8 +44,8 @@ impl<'a> Value<'a> {
     }
 
     /// The first so many bytes of a text; a character of UTF-8 stays whole.
-    pub(super) fn cut(self, most: Option<usize>) -> Self {
-        let (Self::Text(text), Some(most)) = (&self, most) else {
+    pub(super) fn cut(self, most: usize) -> Self {
+        let Self::Text(text) = &self else {
             return self;
         };
         if text.len() <= most {
@@ -54,6 +56,16 @@ impl<'a> Value<'a> {
             Err(_) => most,
         };
         Self::Text(text[..end].to_vec().into())
+    }
+
+    /// The value, of which a long text is cut and says so.
+    pub(super) fn bounded(self) -> Self {
+        match self {
+            Self::Text(text) if text.len() > LONGEST_TEXT => {
+                Self::Text(cut_text(&text).into_owned().into())
+            }
+            other => other,
+        }
     }
 
     pub(super) fn write_text(&self, line: &mut Vec<u8>) {
