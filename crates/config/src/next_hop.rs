@@ -17,5 +17,5 @@ pub use candidates::Candidates;
 pub use hop::{Choice, Inner, NextHop, Resolve, Tunnel, Via};
 pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
 pub use outbound::{outbound, outbound_to, outbound_to_workload};
-pub use outside::is_wildcard;
+pub use outside::{is_wildcard, own_machine};
 pub use refusal::Refusal;

@@ -49,21 +49,34 @@ fn reserved(source: &Workload, address: IpAddr) -> Option<&'static str> {
     if source.addresses.contains(&address) {
         return Some("the proxy's own address");
     }
+    let is_link_local = match address {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    match is_link_local {
+        true => Some(LINK_LOCAL),
+        false => own_machine(source, address),
+    }
+}
+
+/// The kind of an address that leads a proxy to its own machine, or to nobody in particular. A waypoint dials from its own pod, whose
+/// loopback has the pages of its operators, so it sends nothing there. `source` is the proxy.
+///
+/// A link-local address is none of these: the author of an entry may mean that of a cloud's metadata.
+pub fn own_machine(source: &Workload, address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
     // A proxy whose own address is on loopback belongs to a mesh on loopback, where the other addresses are other workloads'.
     let on_loopback = || source.addresses.iter().any(IpAddr::is_loopback);
     if address.is_loopback() && !on_loopback() {
         return Some("a loopback address");
     }
-    let (is_nobodys, is_link_local) = match address {
+    let is_nobodys = match address {
         // All of 0.0.0.0/8 is "this network" (RFC 1122 §3.2.1.3).
-        IpAddr::V4(ip) => (ip.octets()[0] == 0, ip.is_link_local()),
-        IpAddr::V6(ip) => (ip.is_unspecified(), ip.is_unicast_link_local()),
+        IpAddr::V4(ip) => ip.octets()[0] == 0,
+        IpAddr::V6(ip) => ip.is_unspecified(),
     };
     if is_nobodys {
         return Some("an unspecified address");
-    }
-    if is_link_local {
-        return Some(LINK_LOCAL);
     }
     let is_broadcast = matches!(address, IpAddr::V4(ip) if ip.is_broadcast());
     (address.is_multicast() || is_broadcast).then_some("an address of many")
@@ -104,6 +117,28 @@ impl Resolve {
             }
         }
         Ok(())
+    }
+
+    /// Admits an address of the hostname for a proxy that dials from its own pod, as a waypoint does. `source` is that proxy. The
+    /// owner of the name decides which address it has, and must not lead the proxy to its own machine or link.
+    ///
+    /// # Errors
+    /// [`Refusal::ReservedEndpoint`].
+    pub fn admit_address(&self, source: &Workload, address: IpAddr) -> Result<(), Refusal> {
+        let address = address.to_canonical();
+        let Some(what) = reserved(source, address) else {
+            return Ok(());
+        };
+        let target = match &self.service {
+            Some(service) => format!("service {}", service.key),
+            None => format!("workload {}", self.workload.uid),
+        };
+        Err(Refusal::ReservedEndpoint {
+            target,
+            endpoint: self.hostname.to_string(),
+            address,
+            what,
+        })
     }
 
     /// The way to this address of a host that a client names and [`Resolve::admit`] has admitted. `source` and `avoid` are those

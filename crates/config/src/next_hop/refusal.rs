@@ -190,6 +190,20 @@ pub enum Refusal {
         /// The kind of the address.
         what: &'static str,
     },
+    /// The address of an endpoint is on the proxy's own machine or link, or nobody's in particular.
+    #[error(
+        "{target} has the endpoint {endpoint} at {address}, which is {what}; nothing is sent there: give the endpoint the address of another machine, or, if a link-local address is meant, write that address into the entry"
+    )]
+    ReservedEndpoint {
+        /// The service or workload that was asked for.
+        target: String,
+        /// The endpoint's hostname, or its uid.
+        endpoint: String,
+        /// Its address.
+        address: IpAddr,
+        /// The kind of the address.
+        what: &'static str,
+    },
     /// The client names a host whose address is a workload's or a service's of the mesh.
     #[error(
         "host {host} resolves to {address}, which is {owner} of the mesh; ask for that directly, so that its policies are obeyed"

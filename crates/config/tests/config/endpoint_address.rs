@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lateen_config::next_hop::{Choice, NextHop, Refusal, Resolve, Via, outbound};
+use lateen_config::next_hop::{Choice, NextHop, Refusal, Resolve, Via, outbound, own_machine};
 use lateen_config::{Batch, Snapshot, Store, Workload, resource_kinds};
 use lateen_proto::workload::{
     Extension, NetworkMode, Service, TunnelProtocol, Workload as Wire, service,
@@ -402,5 +402,63 @@ fn nobody_takes_the_address_of_a_pod() {
             assert_eq!(found.uid.as_str(), uid("web-1"), "{to}");
             assert_eq!(matches!(choice.next_hop, NextHop::Tunnel(_)), hbone, "{to}");
         }
+    }
+}
+
+/// A waypoint dials from its own pod, where loopback has the pages of its operators.
+#[test]
+fn a_name_leads_a_proxy_that_dials_itself_to_no_place_of_its_own_machine_or_link() {
+    let snapshot = mesh("inside.example").snapshot();
+    let name = resolve(dial(&snapshot, "240.240.0.1:80"));
+    let own = source(&snapshot);
+    for (address, kind) in [
+        ("127.0.0.1", "a loopback address"),
+        ("127.1.2.3", "a loopback address"),
+        ("::1", "a loopback address"),
+        ("::ffff:127.0.0.1", "a loopback address"),
+        ("0.0.0.0", "an unspecified address"),
+        ("::", "an unspecified address"),
+        ("169.254.169.254", "a link-local address"),
+        ("::ffff:169.254.169.254", "a link-local address"),
+        ("fe80::1", "a link-local address"),
+        ("10.244.1.1", "the proxy's own address"),
+        ("224.0.0.1", "an address of many"),
+        ("ff02::1", "an address of many"),
+        ("255.255.255.255", "an address of many"),
+    ] {
+        let refusal = name
+            .admit_address(&own, address.parse().unwrap())
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "service default/alias.example",
+            "inside.example",
+            kind,
+            "of another machine",
+        ] {
+            assert!(refusal.contains(part), "{address}: {refusal}");
+        }
+    }
+    for address in ["192.0.2.9", "10.244.2.1", "2001:db8::1"] {
+        assert_eq!(name.admit_address(&own, address.parse().unwrap()), Ok(()));
+    }
+}
+
+#[test]
+fn a_written_address_is_on_the_proxys_own_machine_unless_it_is_on_its_link() {
+    let own = source(&mesh("inside.example").snapshot());
+    let kind = |address: &str| own_machine(&own, address.parse().unwrap());
+    for address in [
+        "127.0.0.1",
+        "::ffff:127.0.0.1",
+        "0.0.0.0",
+        "::",
+        "224.0.0.1",
+    ] {
+        assert!(kind(address).is_some(), "{address}");
+    }
+    // That of a cloud's metadata has to be written down, as an address of an entry or of its endpoint.
+    for address in ["169.254.169.254", "fe80::1", "192.0.2.9", "10.244.1.1"] {
+        assert_eq!(kind(address), None, "{address}");
     }
 }

@@ -82,9 +82,11 @@ pub(super) async fn choose<'h>(
     loop {
         let known = match one(session, view, tried, protocol, &host).await {
             Ok(known) => known,
-            Err(why) => return Err(forbidden.map_or(why, NoEndpoint::from)),
+            Err(why) => return Err(forbidden.unwrap_or(why)),
         };
-        let Some(why) = strict::forbidden(view, &known.endpoint) else {
+        let endpoint = &known.endpoint;
+        let why = strict::forbidden(view, endpoint).map(NoEndpoint::from);
+        let Some(why) = why.or_else(|| on_own_machine(session, view, endpoint)) else {
             return Ok(known);
         };
         tried.add(&known.endpoint);
@@ -92,6 +94,29 @@ pub(super) async fn choose<'h>(
         // A service may have thousands of them.
         tokio::task::consume_budget().await;
     }
+}
+
+/// The refusal of an endpoint in plain text whose address leads the waypoint to its own machine, whoever has written it.
+fn on_own_machine(session: &Session, view: &View, endpoint: &Endpoint) -> Option<NoEndpoint> {
+    let Endpoint { hop, uid, .. } = endpoint;
+    if hop.tunnel.is_some() {
+        return None;
+    }
+    let address = hop.address.ip();
+    let what = next_hop::own_machine(&view.own, address)?;
+    let refusal = next_hop::Refusal::ReservedEndpoint {
+        target: match &session.destination.target {
+            Target::Service(service) => format!("service {}", service.key),
+            Target::Workload(workload) => format!("workload {}", workload.uid),
+        },
+        endpoint: match uid {
+            Some(uid) => uid.to_string(),
+            None => "that the client dialled".to_owned(),
+        },
+        address,
+        what,
+    };
+    Some(refusal.into())
 }
 
 /// Chooses an endpoint that was not tried.
@@ -204,7 +229,8 @@ async fn settle(
         let service = resolve.service.as_ref();
         let is_round_robin = service.is_some_and(|service| service.is_round_robin);
         let hostname = &resolve.hostname;
-        let answers = waypoint.names.of_endpoint(hostname).await?;
+        let mut answers = waypoint.names.of_endpoint(hostname).await?;
+        admit(&resolve, own, &mut answers)?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let address = match is_round_robin {
             true => picked(&resolve, hostname, &answers, first)?,
@@ -220,6 +246,29 @@ async fn settle(
             return Ok((endpoint, others));
         }
         (next_hop, others) = (choice.next_hop, choice.others);
+    }
+}
+
+/// Leaves out the addresses of a name that the waypoint does not dial.
+///
+/// # Errors
+/// It dials none of them.
+fn admit(
+    resolve: &Resolve,
+    own: &Workload,
+    answers: &mut Vec<IpAddr>,
+) -> Result<(), next_hop::Refusal> {
+    let mut refused = None;
+    answers.retain(|address| match resolve.admit_address(own, *address) {
+        Ok(()) => true,
+        Err(refusal) => {
+            refused = Some(refusal);
+            false
+        }
+    });
+    match refused {
+        Some(refusal) if answers.is_empty() => Err(refusal),
+        _ => Ok(()),
     }
 }
 

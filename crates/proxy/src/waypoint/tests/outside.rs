@@ -255,6 +255,64 @@ fn a_host_that_leads_to_the_waypoint_or_into_the_mesh_is_refused() {
     });
 }
 
+#[test]
+fn an_endpoint_on_the_waypoints_own_machine_or_link_is_sent_nothing() {
+    local(async {
+        let mut world = World::unconfigured();
+        let http = |service: &mut Service| {
+            service.ports[0].app_protocol = AppProtocol::Http11.into();
+        };
+        let names = ["zero.test", "link.test", "self.test", "both.test"];
+        for (number, host) in (90..).zip(names) {
+            world.put_entry(host, number, http);
+            world.put_named_endpoint(host, host);
+        }
+        // The addresses of two others are written down.
+        for (number, host, address) in [
+            (80, "zero.written.test", [0, 0, 0, 0]),
+            (81, "many.written.test", [224, 0, 0, 1]),
+        ] {
+            world.put_entry(host, number, http);
+            let mut endpoint = world.entry_endpoint(host);
+            endpoint.addresses = vec![wds::bytes_of(address.into())];
+            world.put_workload(endpoint);
+        }
+        world.configure().await;
+        let [own, other] = [world.ip(1, 1), world.ip(60, 1)].map(octets);
+        let says = move |name: &str| match name {
+            "zero.test" => vec![[0, 0, 0, 0]],
+            "link.test" => vec![[169, 254, 169, 254]],
+            "self.test" => vec![own],
+            "both.test" => vec![[0, 0, 0, 0], other, own],
+            _ => Vec::new(),
+        };
+        dns::serve(world.resolver(), says).await;
+        let at = SocketAddr::from((world.ip(60, 1), 8080));
+        let application = Application::plain(at, Protocol::Http1, tell).await;
+        let ask = async |number| {
+            let vip = SocketAddr::from((world.ip(number, 1), 8080));
+            let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+            get(&client, "GET", "/").await.0
+        };
+        for (number, host, kind) in [
+            (90, "zero.test", "an unspecified address"),
+            (91, "link.test", "a link-local address"),
+            (92, "self.test", "the proxy's own address"),
+            (80, "zero.written.test", "an unspecified address"),
+            (81, "many.written.test", "an address of many"),
+        ] {
+            assert_eq!(ask(number).await, 503, "{host}");
+            let words = ["status=503", host, kind, "of another machine"];
+            world.logged(&words).await;
+        }
+        // The other addresses of a name stay in use.
+        for _ in 0..20 {
+            assert_eq!(ask(93).await, 200);
+        }
+        assert_eq!(application.requests.get(), 20);
+    });
+}
+
 /// The first bytes of a TLS client.
 fn hello(name: Option<&str>) -> Vec<u8> {
     let extension = |kind: u16, content: &[u8]| {
