@@ -208,6 +208,13 @@ impl Exchange {
         entry.is_some_and(|entry| entry.sent && entry.heard)
     }
 
+    /// True if the whole answer has come.
+    pub fn has_ended(&self) -> bool {
+        let core = self.shared.borrow();
+        let entry = core.streams.get(self.stream.key);
+        entry.is_some_and(|entry| entry.heard)
+    }
+
     /// The next head of the answer: informational ones (RFC 9110 §15.2) come before the final one, which is the last.
     ///
     /// # Errors

@@ -140,6 +140,21 @@ impl Exchange {
         })
     }
 
+    /// True if our answer is complete.
+    pub fn is_answered(&self) -> bool {
+        let core = self.shared.borrow();
+        let entry = core.streams.get(self.stream.key);
+        entry.is_none_or(|entry| entry.sent)
+    }
+
+    /// True if the client has sent its whole request and has all of the answer's content: the answer is complete, or the length that
+    /// its head announced was sent.
+    pub fn has_all(&self) -> bool {
+        let core = self.shared.borrow();
+        let entry = core.streams.get(self.stream.key);
+        entry.is_some_and(|entry| entry.heard && (entry.sent || entry.left == Some(0)))
+    }
+
     /// Sends the head of the answer, as an upstream gave it. `key` is the one of an HTTP/1 client that asked for a WebSocket.
     ///
     /// Content follows as [`ResponseHead::length`] says, unless the request is HEAD.

@@ -17,7 +17,7 @@ use super::dial::{Origin, open};
 use super::failure::{
     Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, left, terminated, unopened, untaken,
 };
-use super::forward::{Broken, Keys, forward};
+use super::forward::{Broken, Keys, LAST_FRAME, forward};
 use super::head;
 use super::mesh::Mesh;
 use super::record::Record;
@@ -111,15 +111,26 @@ impl Attempt<'_> {
             lease.drive(moving).await
         };
         let is_cut_short = !lease.is_http1() && !above.is_complete();
-        if is_cut_short && !matches!(moved, Ok(true) | Err(Broken::Upstream(_))) {
+        let is_endpoints = match moved {
+            Ok(true) | Err(Broken::Upstream(_)) => true,
+            // The client has the answer, whose stream the endpoint has not ended.
+            Ok(false) => !above.has_ended(),
+            Err(_) => false,
+        };
+        if is_cut_short && !is_endpoints {
             // The endpoint sees a reset.
             upstream.note_reset(source);
         }
         match moved {
             Ok(false) => {
                 record.complete();
-                drop(above);
-                lease.give_back();
+                match above.has_ended() {
+                    true => {
+                        drop(above);
+                        lease.give_back();
+                    }
+                    false => await_end(lease, above),
+                }
                 Outcome::Over
             }
             Ok(true) => {
@@ -198,6 +209,16 @@ impl Attempt<'_> {
             Err(denial) => cut(record, denial),
         }
     }
+}
+
+/// Gives an endpoint the time to end the stream of an answer that its client has. The request is over meanwhile. Servers take many resets
+/// for abuse, so those that end each stream in a frame of its own get none.
+fn await_end(lease: Lease, above: client::Exchange) {
+    lateen_executor::spawn_local(async move {
+        // Dropped without an end, the stream is reset.
+        let _ = tokio::time::timeout(LAST_FRAME, above.data()).await;
+        drop((above, lease));
+    });
 }
 
 /// Resolves if the endpoint, once it has the whole request, does not begin its answer in time.

@@ -1,12 +1,20 @@
 //! The two messages of an exchange: the request goes up, the answer comes down, each as the other side has room for it.
 
 use std::future::{pending, poll_fn};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::Bytes;
 use lateen_exchange::{Error, client, server};
 use lateen_http::{PeerKind, Refusal, WebSocketKey};
+use tokio::time::timeout;
 
 use super::head::is_extended_connect;
 use super::record::Record;
+
+/// The time that an endpoint has to end the stream of an answer whose content the client has. Most endpoints say the end with the last
+/// bytes, and the others in a frame right behind them.
+pub(super) const LAST_FRAME: Duration = Duration::from_millis(100);
 
 /// What ended an exchange before it was complete.
 #[derive(Debug)]
@@ -35,7 +43,8 @@ pub(super) struct Keys<'a> {
 /// Moves an exchange until the answer is complete. `has_content` says whether content of the request may come. Returns
 /// whether the answer opens a tunnel.
 ///
-/// The endpoint may answer a request that it does not read to its end; then the answer says how the exchange ends.
+/// The endpoint may answer a request that it does not read to its end; then the answer says how the exchange ends. It need not end the
+/// stream of an answer whose content the client has: [`client::Exchange::has_ended`] is false then.
 ///
 /// # Errors
 /// See [`Broken`].
@@ -113,9 +122,18 @@ async fn answer(
     if opens_tunnel {
         return Ok(true);
     }
-    while let Some(bytes) = above.data().await.map_err(Broken::Upstream)? {
+    while let Some(bytes) = poll_fn(|cx| poll_content(below, above, cx))
+        .await
+        .map_err(Broken::Upstream)?
+    {
         record.downloaded(&bytes);
         below.send(bytes).await.map_err(Broken::Client)?;
+    }
+    if !above.has_ended() && !below.is_answered() {
+        // Over HTTP/2 trailers may follow content of a known length. Other answers have no room for the wait.
+        if let Ok(ended) = Box::pin(timeout(LAST_FRAME, above.data())).await {
+            ended.map_err(Broken::Upstream)?;
+        }
     }
     match above.trailers() {
         Some(trailers) => {
@@ -127,4 +145,17 @@ async fn answer(
     }
     .map_err(Broken::Client)?;
     Ok(false)
+}
+
+/// The next content of the answer; none at its end. A client that has all of the content waits for no endpoint that leaves the stream
+/// open.
+fn poll_content(
+    below: &server::Exchange,
+    above: &client::Exchange,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, Error>> {
+    match above.poll_data(cx) {
+        Poll::Pending if below.has_all() => Poll::Ready(Ok(None)),
+        polled => polled,
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Protocol, server};
-use lateen_h2::{Config, Connection, Event, Field, Known, Timestamp};
+use lateen_h2::{Config, Connection, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Canonical, FramedRequest};
 use lateen_proto::l7::{Action, Condition, Operation, PathMatch, Rule, StringMatch, Value};
 use lateen_proto::l7::{condition, path_match, string_match, value};
@@ -492,18 +492,16 @@ fn a_request_that_was_answered_with_garbage_is_not_repeated() {
     });
 }
 
-/// Serves HTTP/2 to a client that may open no stream, and answers those that it opened before it knew.
-async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
-    open.set(open.get() + 1);
-    let config = Config {
-        max_streams: 0,
-        ..Config::requests()
-    }
-    .share();
-    // The one that answers has another opinion of its limit than the peer hears.
-    let answering = Config::requests().share();
-    let mut said = Connection::server(&config, Timestamp::default());
-    let mut http2 = Connection::server(&answering, Timestamp::default());
+/// Serves HTTP/2 whose SETTINGS are those of `said`, and takes requests as if they were the usual ones. `react` gets each request, and
+/// says whether the connection goes on.
+async fn speak(
+    mut stream: TcpStream,
+    said: Config,
+    mut react: impl FnMut(&mut Connection, StreamId) -> bool,
+) {
+    let mut said = Connection::server(&said.share(), Timestamp::default());
+    let usual = Config::requests().share();
+    let mut http2 = Connection::server(&usual, Timestamp::default());
     let first: Vec<u8> = said.output().flatten().copied().collect();
     let skipped = http2.queued();
     http2.advance(skipped);
@@ -511,15 +509,20 @@ async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
     let mut buffer = vec![0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
         let mut input = &buffer[..length];
-        let mut asked = Vec::new();
+        let (mut asked, mut over) = (Vec::new(), Vec::new());
         while let Ok(Some(event)) = http2.receive(&mut input, Timestamp::default()) {
-            if let Event::Request { stream, .. } = event {
-                asked.push(stream);
+            match event {
+                Event::Request { stream, .. } => asked.push(stream),
+                Event::Reset { stream, .. } => over.push(stream),
+                _ => {}
             }
         }
         for id in asked {
-            let status = [Field::known(Known::Status, "204")];
-            http2.respond(id, None, &status, true).unwrap();
+            if !react(&mut http2, id) {
+                return;
+            }
+        }
+        for id in over {
             http2.release(id);
         }
         while http2.has_output() {
@@ -528,6 +531,22 @@ async fn barred(mut stream: TcpStream, open: Rc<Cell<usize>>) {
             let _ = stream.write_all(&bytes).await;
         }
     }
+}
+
+/// Serves HTTP/2 to a client that may open no stream, and answers those that it opened before it knew.
+async fn barred(stream: TcpStream, open: Rc<Cell<usize>>) {
+    open.set(open.get() + 1);
+    let said = Config {
+        max_streams: 0,
+        ..Config::requests()
+    };
+    speak(stream, said, |http2, id| {
+        let status = [Field::known(Known::Status, "204")];
+        http2.respond(id, None, &status, true).unwrap();
+        http2.release(id);
+        true
+    })
+    .await;
     open.set(open.get() - 1);
 }
 
@@ -611,5 +630,90 @@ fn trailers_forge_no_framing_or_identity_for_an_application_that_reads_underscor
         for name in ["client_cert", "content_length"] {
             assert!(!content.contains(name), "{content}");
         }
+    });
+}
+
+/// A world whose service speaks HTTP/2, with one endpoint in plain text.
+async fn of_http2() -> (World, SocketAddr) {
+    let mut world = World::unconfigured();
+    world.put_service("server", 96, AppProtocol::Http2);
+    let endpoint = world.put_plain_endpoint("server", "app", 3);
+    world.configure().await;
+    (world, endpoint)
+}
+
+#[test]
+fn an_endpoint_that_does_not_end_an_answer_holds_no_request_whose_client_has_all_of_it() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let (world, endpoint) = of_http2().await;
+            raw(endpoint, |_, stream| {
+                speak(stream, Config::requests(), |http2, id| {
+                    let status = [Field::known(Known::Status, "204")];
+                    // On a busy machine the waypoint may have reset it by now.
+                    let _ = http2.respond(id, None, &status, false);
+                    true
+                })
+            })
+            .await;
+            let client = connection(world.stream().await, protocol);
+            assert_eq!(get(&client, "GET", "/unended").await.0, 204);
+            // The line is written at the end of the request.
+            let words = ["/unended", "status=204", "flags=\"-\""];
+            world.logged(&words).await;
+            // One after the other a client may have more requests than at once.
+            for _ in 0..250 {
+                assert_eq!(get(&client, "GET", "/").await.0, 204, "{protocol:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_does_not_end_content_of_a_known_length_holds_no_request() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let (world, endpoint) = of_http2().await;
+            raw(endpoint, |_, stream| {
+                speak(stream, Config::requests(), |http2, id| {
+                    let head = [
+                        Field::known(Known::Status, "200"),
+                        Field::new("content-length", "5"),
+                    ];
+                    http2.respond(id, None, &head, false).unwrap();
+                    http2.send(id, Bytes::from_static(b"hello")).unwrap();
+                    true
+                })
+            })
+            .await;
+            let client = connection(world.stream().await, protocol);
+            for _ in 0..3 {
+                let (status, content) = get(&client, "GET", "/unended").await;
+                assert_eq!((status, &*content), (200, "hello"), "{protocol:?}");
+            }
+            let words = ["/unended", "status=200", "flags=\"-\""];
+            world.logged(&words).await;
+        }
+    });
+}
+
+#[test]
+fn trailers_behind_content_of_a_known_length_arrive_though_they_come_later() {
+    local(async {
+        let (world, endpoint) = of_http2().await;
+        let late = |_: FramedRequest, exchange: server::Exchange| async move {
+            let length = lateen_http::Length::Known(5);
+            exchange.reply(lateen_http::Status::OK, &[], length)?;
+            exchange.send(Bytes::from_static(b"hello")).await?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            exchange.finish_with(&super::messages::trailers())
+        };
+        let _application = Application::plain(endpoint, Protocol::Http2, late).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [("te", "trailers")];
+        let exchange = client.request(&head("GET", "/", &fields), None).unwrap();
+        let (_, content) = answer(&exchange).await;
+        assert_eq!(&content[..], b"hello");
+        assert!(exchange.trailers().is_some());
     });
 }
