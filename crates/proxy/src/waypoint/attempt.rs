@@ -83,7 +83,13 @@ impl Attempt<'_> {
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {
             Ok(above) => above,
-            Err(error) => return untaken(&error),
+            Err(error) => {
+                // A connection that closes says nothing about its endpoint. One that stays would refuse the request again.
+                if !lease.handle().is_closed() {
+                    tried.add(endpoint);
+                }
+                return untaken(&error);
+            }
         };
         above.charge(&session.tunnel.account);
         let own = head::websocket_key(head);

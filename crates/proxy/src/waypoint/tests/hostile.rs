@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Protocol, server};
-use lateen_h2::{Config, Connection, Event, Field, Known, StreamId, Timestamp};
+use lateen_h2::{Code, Config, Connection, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Canonical, FramedRequest};
 use lateen_proto::l7::{Action, Condition, Operation, PathMatch, Rule, StringMatch, Value};
 use lateen_proto::l7::{condition, path_match, string_match, value};
@@ -715,5 +715,35 @@ fn trailers_behind_content_of_a_known_length_arrive_though_they_come_later() {
         let (_, content) = answer(&exchange).await;
         assert_eq!(&content[..], b"hello");
         assert!(exchange.trailers().is_some());
+    });
+}
+
+#[test]
+fn an_endpoint_that_accepts_no_heads_leaves_requests_to_others() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Http2);
+        let picky = world.put_plain_endpoint("server", "picky", 3);
+        let other = world.put_plain_endpoint("server", "other", 4);
+        world.configure().await;
+        raw(picky, |_, stream| {
+            let said = Config {
+                max_header_list: 1,
+                ..Config::requests()
+            };
+            // Those that came before it was heard.
+            speak(stream, said, |http2, id| {
+                http2.reset(id, Code::REFUSED_STREAM);
+                http2.release(id);
+                true
+            })
+        })
+        .await;
+        let other = Application::plain(other, Protocol::Http2, tell).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        for n in 0..100 {
+            assert_eq!(get(&client, "POST", &format!("/{n}")).await.0, 200);
+        }
+        assert_eq!(other.requests.get(), 100);
     });
 }
