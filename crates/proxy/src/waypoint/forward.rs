@@ -110,7 +110,11 @@ async fn answer(
         if !head.status().is_informational() || head.opens_tunnel() {
             break head;
         }
-        below.inform(&head).map_err(Broken::Client)?;
+        match below.inform(&head) {
+            // HTTP/1 cannot say it. An intermediary may drop it (RFC 9110 §15.2).
+            Ok(()) | Err(Error::Write(_)) => {}
+            Err(error) => return Err(Broken::Client(error)),
+        }
     };
     let opens_tunnel = head.opens_tunnel();
     let is_extended = record.noted().is_some_and(is_extended_connect);

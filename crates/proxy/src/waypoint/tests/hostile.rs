@@ -747,3 +747,21 @@ fn an_endpoint_that_accepts_no_heads_leaves_requests_to_others() {
         assert_eq!(other.requests.get(), 100);
     });
 }
+
+#[test]
+fn a_hint_that_cannot_be_passed_on_costs_no_answer() {
+    local(async {
+        let world = World::start().await;
+        raw(world.endpoint(), |_, stream| {
+            answer_first(
+                stream,
+                "HTTP/1.1 103 Early Hints\r\nhost: a b\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            )
+        })
+        .await;
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/hints").await.0, 200);
+        let words = ["/hints", "status=200", "flags=\"-\""];
+        world.logged(&words).await;
+    });
+}
