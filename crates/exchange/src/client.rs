@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::account::{Account, Charge};
 use crate::config::{Config, Protocol};
-use crate::core::{Codec, Core, Shared};
+use crate::core::{Codec, Core, Past, Shared};
 use crate::driver::Driver;
 use crate::error::{ConnectionError, Error};
 use crate::outgoing::{Keyed, Outgoing};
@@ -110,6 +110,12 @@ impl Handle {
             Codec::Http2(http2) => http2.limit() == 0 && http2.active() == 0,
             _ => false,
         }
+    }
+
+    /// HTTP/2: true if the open exchanges began when none was open on a connection that had answered before, and the peer has said
+    /// nothing about them. If the connection ends now, the peer has most likely closed it while they were on their way.
+    pub fn was_at_rest(&self) -> bool {
+        self.0.0.borrow().past == Past::AtRest
     }
 
     /// True if the peer takes extended CONNECT, as far as its SETTINGS have come (RFC 8441 §3).

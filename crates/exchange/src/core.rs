@@ -50,6 +50,17 @@ impl Codec {
     }
 }
 
+/// The peer's answers on a client's connection of HTTP/2, as far as they tell why requests are lost with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// None has come.
+    New,
+    /// At least one has.
+    Answered,
+    /// The open exchanges began when none was open, after earlier answers. Nothing was said about them since.
+    AtRest,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) codec: Codec,
@@ -84,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) sending: Vec<Key>,
     /// Exchanges of HTTP/2 that were let go while something of theirs waited, with their charges.
     leaving: Vec<(StreamId, Charge)>,
+    /// A client of HTTP/2: what the peer has answered so far.
+    pub(crate) past: Past,
     /// The number of the last PING.
     pub(crate) pings: u32,
     pub(crate) config: Rc<Config>,
@@ -113,6 +126,7 @@ impl Shared {
             allowance: 0,
             sending: Vec::new(),
             leaving: Vec::new(),
+            past: Past::New,
             pings: 0,
             config,
             driver: DriverWaker::default(),

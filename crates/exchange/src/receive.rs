@@ -6,7 +6,7 @@ use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status, Trailers};
 
 use crate::account::{FREE, Held};
-use crate::core::{Codec, Core};
+use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
 use crate::inbound;
@@ -368,6 +368,7 @@ impl Core {
                     let asked = entry.asked.unwrap_or(Asked::Ordinary);
                     let head = inbound::http2_response(http2.fields(), end, asked, limits);
                     entry.heard |= end;
+                    self.past = Past::Answered;
                     (News::None, entry.take_answer(head))
                 }
                 None => QUIET,
@@ -376,12 +377,18 @@ impl Core {
                 Some(entry) => {
                     let asked = entry.asked.unwrap_or(Asked::Ordinary);
                     let head = inbound::http2_response(http2.fields(), false, asked, limits);
+                    self.past = Past::Answered;
                     (News::None, entry.take_answer(head))
                 }
                 None => QUIET,
             },
             Event::Trailers { stream } => self.trailers2(stream),
-            Event::Reset { stream, code, .. } => self.break_off(stream, Error::Reset(code)),
+            Event::Reset { stream, code, .. } => {
+                if self.past == Past::AtRest {
+                    self.past = Past::Answered;
+                }
+                self.break_off(stream, Error::Reset(code))
+            }
             Event::Failed(error) => self.break_off(error.stream, error.into()),
             Event::Unprocessed { stream } => self.break_off(stream, Error::Unprocessed),
             Event::GoAway { code, .. } => (News::GoAway(code), [None, None]),

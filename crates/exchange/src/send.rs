@@ -6,7 +6,7 @@ use lateen_h2::{Code, InformError, RequestError};
 use lateen_http::{Asked, Length};
 
 use crate::account::Held;
-use crate::core::{Codec, Core};
+use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key};
 use crate::error::Error;
 use crate::lines::Lines;
@@ -126,6 +126,9 @@ impl Core {
                         }
                     })?;
                 stream = Some(id);
+                if self.past == Past::Answered && self.streams.is_empty() {
+                    self.past = Past::AtRest;
+                }
                 id.get()
             }
             _ => return Err(Error::Over),

@@ -177,7 +177,7 @@ impl Attempt<'_> {
                 if is_cancelled && head::grpc_deadline(head).is_some_and(|at| record.is_past(at)) {
                     return broken(record, client, Failure::of_deadline());
                 }
-                let mut failure = Failure::of(&error, head, lease.is_reused());
+                let mut failure = Failure::of(&error, head, lease.was_idle());
                 if failure.repeat == Repeat::IfLost && !mesh.retry.repeats_lost {
                     failure.repeat = Repeat::Never;
                 }

@@ -144,7 +144,7 @@ pub(super) struct Failure {
 pub(super) enum Repeat {
     /// Nobody has processed it.
     Always,
-    /// Its connection, which had served before, ended without a byte of an answer: it may have been closed while the request was on
+    /// Its connection, which was idle before, ended without a byte of an answer: it may have been closed while the request was on
     /// its way. A request that kills its endpoint looks the same, so it is repeated once.
     Once,
     /// It may have been processed, and may be processed twice.
@@ -178,7 +178,8 @@ impl Failure {
         }
     }
 
-    pub(super) fn of(error: &Error, head: &Canonical, is_reused: bool) -> Self {
+    /// An endpoint has broken the exchange off. `was_idle` says whether the connection had none when the request was given to it.
+    pub(super) fn of(error: &Error, head: &Canonical, was_idle: bool) -> Self {
         let flags = match error {
             Error::Reset(_) | Error::Unprocessed => RequestFlags::UpstreamRemoteReset,
             Error::Connection(error) if error.is_silent() => {
@@ -200,7 +201,7 @@ impl Failure {
             error,
             Error::OverLimit | Error::Connection(ConnectionError::OverLimit)
         );
-        let was_idle = is_reused && matches!(error, Error::Connection(error) if error.is_silent());
+        let was_idle = was_idle && matches!(error, Error::Connection(error) if error.is_silent());
         let repeat = match (error.is_unprocessed(), head::is_idempotent(head)) {
             (true, _) => Repeat::Always,
             (false, _) if has_no_room => Repeat::Never,

@@ -765,3 +765,53 @@ fn a_hint_that_cannot_be_passed_on_costs_no_answer() {
         world.logged(&words).await;
     });
 }
+
+/// Serves HTTP/2 whose connections end with their `last` request, and count the requests that are not for `/warm`.
+async fn dying(endpoint: SocketAddr, last: usize) -> Rc<Cell<usize>> {
+    let came = Rc::new(Cell::new(0));
+    let count = Rc::clone(&came);
+    raw(endpoint, move |number, stream| {
+        let (count, here) = (Rc::clone(&count), Cell::new(0));
+        speak(stream, Config::requests(), move |http2, id| {
+            here.set(here.get() + 1);
+            let is_warm = http2.fields().find(Known::Path) == Some(&b"/warm"[..]);
+            if is_warm {
+                let status = [Field::known(Known::Status, "204")];
+                http2.respond(id, None, &status, true).unwrap();
+                http2.release(id);
+                return true;
+            }
+            count.set(count.get() + 1);
+            // Others than the first end with their first request.
+            number == 1 && here.get() < last
+        })
+    })
+    .await;
+    came
+}
+
+#[test]
+fn requests_under_way_on_a_connection_that_dies_are_not_repeated_unless_the_policy_says_so() {
+    local(async {
+        let (world, endpoint) = of_http2().await;
+        let came = dying(endpoint, 2).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let (one, two) = tokio::join!(get(&client, "PUT", "/one"), get(&client, "PUT", "/two"));
+        assert_eq!((one.0, two.0), (503, 503));
+        assert_eq!(came.get(), 2);
+    });
+}
+
+#[test]
+fn requests_that_meet_the_end_of_an_idle_connection_are_repeated_once() {
+    local(async {
+        let (world, endpoint) = of_http2().await;
+        let came = dying(endpoint, 3).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        assert_eq!(get(&client, "GET", "/warm").await.0, 204);
+        let (one, two) = tokio::join!(get(&client, "PUT", "/one"), get(&client, "PUT", "/two"));
+        // Whoever takes them ends as well.
+        assert_eq!((one.0, two.0), (503, 503));
+        assert!((3..=4).contains(&came.get()), "{}", came.get());
+    });
+}

@@ -63,6 +63,11 @@ impl Lease {
         self.is_reused
     }
 
+    /// True if the connection was idle when its open requests were given to it, and has said nothing since.
+    pub(crate) fn was_idle(&self) -> bool {
+        self.is_reused && (self.is_http1() || self.handle.was_at_rest())
+    }
+
     /// True if the connection speaks HTTP/1.
     pub(crate) fn is_http1(&self) -> bool {
         self.own.is_some()
