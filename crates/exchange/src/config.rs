@@ -55,7 +55,8 @@ pub struct Timeouts {
     /// The time without input after which HTTP/2 sends a PING.
     pub ping_after: Duration,
     /// The time without input behind such a PING after which the peer counts as gone. A connection that has drained and has
-    /// nothing left to send ends after the same time, if the peer does not end it.
+    /// nothing left to send ends after the same time, if the peer does not end it. A request of HTTP/2 whose exchange was dropped behind its
+    /// answer is reset after once to twice this time, if the peer has not taken the rest of it.
     pub ping_timeout: Duration,
     /// The time for which a connection that failed still reads, so that the peer can read the last answer before a reset.
     pub linger: Duration,

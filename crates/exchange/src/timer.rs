@@ -41,6 +41,8 @@ pub(crate) struct Timer {
     head: Duration,
     /// HTTP/2: the stream whose header block was under way at the last check. Each block has its own time.
     block: Option<StreamId>,
+    /// HTTP/2: the time since requests of closed exchanges were looked at.
+    rest: Duration,
     /// The time without an exchange.
     idle: Duration,
     /// The time for which a drained connection has been without an exchange, while the peer took none of the last bytes.
@@ -108,6 +110,7 @@ impl Timer {
             asked: false,
             head: Duration::ZERO,
             block: None,
+            rest: Duration::ZERO,
             idle: Duration::ZERO,
             drained: Duration::ZERO,
             starved: Duration::ZERO,
@@ -175,6 +178,11 @@ impl Timer {
                 self.asked = true;
                 core.pings = core.pings.wrapping_add(1);
                 http2.ping(core.pings);
+            }
+            // Each look gives up the requests of which the one before has found something.
+            if grow(&mut self.rest, true) >= self.times.ping_timeout {
+                self.rest = Duration::ZERO;
+                http2.expire_let_go();
             }
             // A peer whose input nobody reads cannot answer.
             if quiet >= self.times.ping_after + self.times.ping_timeout && !core.is_paused {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{PIPE, PROTOCOLS, answer, head, informational, local, pair, preface, text, virtually};
-use lateen_exchange::{BUFFER, Config, ConnectionError, Protocol, Timeouts, client, server};
+use lateen_exchange::{
+    Account, BUFFER, Config, ConnectionError, Protocol, Timeouts, client, server,
+};
 use lateen_h2::{Field, Timestamp};
 use lateen_http::{FieldName, FieldValue, Length, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -677,4 +679,87 @@ async fn rest_of<T>(driver: &tokio::task::JoinHandle<T>) {
             return;
         }
     }
+}
+
+/// Answers each request at its head, and gives back nothing of the connection's first window.
+async fn stingy(mut io: DuplexStream) {
+    let config = lateen_h2::Config {
+        stream_first: 1 << 20,
+        // Its credit for the connection is the 65,535 bytes that nobody can take back.
+        allowance: 0,
+        ..lateen_h2::Config::requests()
+    };
+    let mut http2 = lateen_h2::Connection::server(&config.share(), Timestamp::default());
+    let mut buffer = vec![0; PIPE];
+    loop {
+        while http2.has_output() {
+            let bytes: Vec<u8> = http2.output().flatten().copied().collect();
+            http2.advance(bytes.len());
+            if io.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+        let Ok(length @ 1..) = io.read(&mut buffer).await else {
+            return;
+        };
+        let mut input = &buffer[..length];
+        let mut asked = Vec::new();
+        while let Ok(Some(event)) = http2.receive(&mut input, Timestamp::default()) {
+            if let lateen_h2::Event::Request { stream, .. } = event {
+                asked.push(stream);
+            }
+        }
+        for stream in asked {
+            let status = [Field::new(":status", "200")];
+            http2
+                .respond(stream, None, &status, true)
+                .expect("it is open");
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_an_answered_request_that_its_peer_does_not_take_is_given_up() {
+    virtually(async {
+        let idle = Duration::from_secs(300);
+        let (ours, theirs) = duplex(PIPE);
+        let timeouts = Timeouts {
+            idle: Some(idle),
+            // As at a waypoint.
+            ping_after: Duration::MAX / 2,
+            ..Timeouts::default()
+        };
+        let patience = 2 * timeouts.ping_timeout + timeouts.check_interval;
+        let config = Config {
+            timeouts: Some(timeouts),
+            http2: lateen_h2::Config {
+                max_streams: 3,
+                ..lateen_h2::Config::requests()
+            }
+            .share(),
+            ..Config::new(Protocol::Http2)
+        };
+        let (handle, connection) = client::open(ours, config);
+        let driver = spawn_local(connection);
+        spawn_local(stingy(theirs));
+        let account = Account::new(1 << 20);
+        // The first one uses the window up. The content of the others waits for more.
+        for length in [65_535, 8192, 10, 10] {
+            let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
+            let exchange = handle.request(&chunked, None).expect("it is ready");
+            exchange.charge(&account);
+            let content = Bytes::from(vec![7; length]);
+            exchange.send(content).await.expect("it is open");
+            exchange.finish().expect("it is open");
+            answer(&exchange).await.expect("an answer");
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert!(!handle.is_ready() && account.held() > 0);
+        sleep(patience).await;
+        assert!(handle.is_ready(), "they are reset");
+        assert_eq!(account.held(), 0);
+        // Nobody uses it, and it says nothing.
+        sleep(2 * idle).await;
+        assert!(handle.is_closed() && driver.is_finished());
+    });
 }

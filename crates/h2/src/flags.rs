@@ -20,6 +20,8 @@ pub(crate) const OURS: u16 = 1 << 7;
 pub(crate) const RESET: u16 = 1 << 8;
 /// The caller has let it go, and what it said before is still to be sent.
 pub(crate) const LET_GO: u16 = 1 << 9;
+/// It was let go before the last call of `Connection::expire_let_go`.
+pub(crate) const AGED: u16 = 1 << 15;
 /// The length of the peer's content is known, see `Stream::left`.
 pub(crate) const COUNTED: u16 = 1 << 10;
 /// The request's method is HEAD.

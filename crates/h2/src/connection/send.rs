@@ -200,6 +200,27 @@ impl Connection {
         }
     }
 
+    /// Gives up requests of a client that were let go before the last call and of which something still waits: their streams are reset.
+    /// A peer that has answered them, and takes nothing of the rest, would keep the streams for ever. A server's answers stay, for its
+    /// client may pause.
+    pub fn expire_let_go(&mut self) {
+        if self.server || self.failed.is_some() {
+            return;
+        }
+        let mut late = Vec::new();
+        for stream in self.streams.iter_mut() {
+            match stream.is(flags::AGED) {
+                true => late.push(StreamId::of(stream.id)),
+                false if stream.is(flags::LET_GO) => stream.set(flags::AGED),
+                false => {}
+            }
+        }
+        for stream in late {
+            self.reset(stream, Code::CANCEL);
+            self.release(stream);
+        }
+    }
+
     /// Writes the trailers of a stream whose data is framed.
     #[cold]
     #[inline(never)]

@@ -36,7 +36,7 @@ fn canonical(request: FramedRequest) -> Canonical {
 }
 
 /// The head of a request to the service.
-fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
+pub(super) fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
     let mut text = format!("{method}{target}");
     let spans = (0..method.len(), method.len()..text.len());
     let mut lines = Vec::new();

@@ -33,8 +33,10 @@ pub enum UpstreamError {
     /// No HTTP/2 with the endpoint's proxy.
     #[error("http2 handshake failed: {0}")]
     Tunnel(Rc<TunnelError>),
-    /// The endpoint's proxy allows too few streams.
-    #[error("every tunnel that may lead to {0} is full; it should allow more streams on each")]
+    /// The endpoint, or its proxy, allows too few streams.
+    #[error(
+        "every connection that may lead to {0} is full; it should allow more streams on each, and read the requests that it answers"
+    )]
     Full(SocketAddr),
     /// The endpoint's proxy did not take the stream.
     #[error("{0}")]

@@ -12,6 +12,10 @@ use super::error::UpstreamError;
 use super::lease::Lease;
 use super::wire::{Ends, Wire};
 
+/// Connections to one endpoint that are kept at a time, as many as tunnels. An endpoint of which each takes few requests, or does not
+/// read them, would collect them otherwise.
+const MOST: usize = 256;
+
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
@@ -52,6 +56,9 @@ impl SharedConnections {
                 (Some(opening), unused) => {
                     open = unused;
                     opening
+                }
+                (None, Some(_)) if self.open.borrow().len() >= MOST => {
+                    return Err(UpstreamError::Full(address));
                 }
                 (None, Some((open, config))) => {
                     let opening = connect(open(), config()).boxed_local().shared();
@@ -121,4 +128,44 @@ async fn connect(
         }
     });
     Ok((handle, ends))
+}
+
+#[cfg(test)]
+mod bounds {
+    use lateen_exchange::Protocol;
+
+    use super::*;
+    use crate::waypoint::tests::head;
+
+    #[tokio::test]
+    async fn the_number_of_connections_to_one_endpoint_is_bounded() {
+        let connections = SharedConnections::default();
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let config = || {
+            let http2 = lateen_h2::Config {
+                max_streams: 1,
+                ..lateen_h2::Config::requests()
+            };
+            Config {
+                timeouts: None,
+                http2: http2.share(),
+                ..Config::new(Protocol::Http2)
+            }
+        };
+        let none = || async move { Err(UpstreamError::Timeout(address)) };
+        let mut open = Vec::new();
+        for _ in 0..MOST {
+            let error = connections.lease(address, config, none).await.err();
+            assert!(matches!(error, Some(UpstreamError::Timeout(_))));
+            let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
+            let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
+            connections.open.borrow_mut().push((handle, None));
+            open.push((driver, exchange));
+        }
+        let error = connections.lease(address, config, none).await.err();
+        assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
+        let (_driver, exchange) = open.pop().unwrap();
+        drop(exchange);
+        assert!(connections.lease(address, config, none).await.is_ok());
+    }
 }
