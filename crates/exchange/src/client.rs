@@ -86,6 +86,7 @@ impl Handle {
     pub fn is_ready(&self) -> bool {
         let core = self.0.0.borrow();
         core.ended().is_none()
+            && !core.is_abandoned
             && match &core.codec {
                 Codec::Client1(http1) => http1.is_idle(),
                 Codec::Http2(http2) => http2.takes_requests() && http2.active() < http2.limit(),

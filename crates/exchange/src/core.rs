@@ -558,7 +558,10 @@ impl Core {
             _ if self.ended.is_some() => {}
             // The request of an answered exchange may be incomplete: the codec drops the rest or closes.
             Codec::Server1(_) => self.is_abandoned |= !entry.sent,
-            Codec::Client1(_) => self.is_abandoned |= !entry.sent || !entry.heard,
+            // An endpoint that has answered reads the rest for nobody, and nobody pays for it any more.
+            Codec::Client1(http1) => {
+                self.is_abandoned |= !entry.sent || !entry.heard || http1.queued() > 0;
+            }
             Codec::Tunnel(_) | Codec::Moving => self.is_abandoned |= !entry.sent,
         }
         let mut remains = self.streams.remove(key);

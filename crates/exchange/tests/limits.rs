@@ -681,6 +681,32 @@ async fn rest_of<T>(driver: &tokio::task::JoinHandle<T>) {
     }
 }
 
+#[test]
+fn a_connection_of_http1_whose_content_has_not_left_takes_no_other_request() {
+    local(async {
+        let (mut peer, io) = duplex(1024);
+        let (handle, connection) = client::open(io, Config::new(Protocol::Http1));
+        let driver = spawn_local(connection);
+        let account = Account::new(1 << 20);
+        let fields = [("content-length", "204800")];
+        let exchange = handle.request(&head("POST", "/", &fields), None);
+        let exchange = exchange.expect("it is ready");
+        exchange.charge(&account);
+        let content = Bytes::from(vec![7; 204_800]);
+        exchange.send(content).await.expect("there is room");
+        // The peer answers, and reads nothing.
+        let early = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        peer.write_all(early).await.expect("there is room");
+        answer(&exchange).await.expect("an answer");
+        assert!(account.held() >= 196_608, "{}", account.held());
+        drop(exchange);
+        assert!(!handle.is_ready(), "nobody pays for what it holds");
+        let ended = driver.await.expect("no panic");
+        assert!(matches!(ended, Err(ConnectionError::Abandoned)));
+        assert_eq!(account.held(), 0);
+    });
+}
+
 /// Answers each request at its head, and gives back nothing of the connection's first window.
 async fn stingy(mut io: DuplexStream) {
     let config = lateen_h2::Config {
