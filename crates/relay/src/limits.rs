@@ -33,6 +33,11 @@ impl Limits {
         }
     }
 
+    /// The time in which nothing moves after one direction has ended; `None`: no limit.
+    pub fn half_closed(self) -> Option<Duration> {
+        (self.half_closed > 0).then(|| Duration::from_millis(self.half_closed.into()))
+    }
+
     /// The limit of a relay in this state, and which one it is.
     fn applying(self, half_closed: bool) -> Option<(Stall, u32)> {
         let idle = (self.idle > 0).then_some((Stall::Idle, self.idle));

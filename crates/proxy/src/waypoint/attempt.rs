@@ -202,11 +202,12 @@ impl Attempt<'_> {
         let tracked = Tracked::new(session, None);
         let peer = session.peer_facts();
         let judge = |rules: &RequestRules| session.judge.request_again(rules, &peer, head);
+        let half_closed = session.waypoint.limits.half_closed();
         let relaying = async {
             tokio::select! {
                 biased;
                 denial = tracked.denied(judge) => Err(denial),
-                relayed = switched::relay(client, above, |up, down| record.relayed(up, down)) => Ok(relayed),
+                relayed = switched::relay(client, above, half_closed, |up, down| record.relayed(up, down)) => Ok(relayed),
             }
         };
         match lease.drive(relaying).await {

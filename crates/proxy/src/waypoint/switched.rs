@@ -1,10 +1,26 @@
 //! The bytes behind an accepted upgrade or CONNECT, until both directions have ended.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Error, Tunnel};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Why a relay ended before both directions had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stopped {
+    /// Either side broke off.
+    #[error(transparent)]
+    Broken(#[from] Error),
+    /// One direction had ended, and the other one moved nothing for so long.
+    #[error(
+        "half-close time-out: one direction had ended, and nothing came the other way for {0:?}"
+    )]
+    HalfClosed(Duration),
+}
 
 /// One direction.
 #[derive(Default)]
@@ -45,23 +61,40 @@ impl Direction {
     }
 }
 
-/// Relays between two tunnels. `count` is told the bytes of each direction: up, then down.
+/// Relays between two tunnels. `half_closed` is the time that one direction may move nothing after the other has ended. `count` is told the
+/// bytes of each direction: up, then down.
 ///
 /// # Errors
-/// Either side broke off. Both are dropped, which the other side sees as a reset.
+/// See [`Stopped`]. Both tunnels are dropped, which each side sees as a reset.
 pub(super) async fn relay(
     mut below: Tunnel,
     mut above: Tunnel,
+    half_closed: Option<Duration>,
     count: impl Fn(usize, usize),
-) -> Result<(), Error> {
+) -> Result<(), Stopped> {
     let (mut up, mut down) = (Direction::default(), Direction::default());
+    // Most relays never need it.
+    let mut still: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
         let (sent, is_up_over) = up.turn(cx, &mut below, &above)?;
         let (received, is_down_over) = down.turn(cx, &mut above, &below)?;
         count(sent, received);
-        match is_up_over && is_down_over {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+        match (is_up_over, is_down_over, half_closed) {
+            (true, true, _) => Poll::Ready(Ok(())),
+            (false, false, _) | (_, _, None) => Poll::Pending,
+            (_, _, Some(limit)) => {
+                let timer = match &mut still {
+                    Some(timer) => {
+                        if sent + received > 0 {
+                            timer.as_mut().reset(Instant::now() + limit);
+                        }
+                        timer
+                    }
+                    none => none.insert(Box::pin(sleep(limit))),
+                };
+                let over = timer.as_mut().poll(cx);
+                over.map(|()| Err(Stopped::HalfClosed(limit)))
+            }
         }
     })
     .await

@@ -1,5 +1,7 @@
 //! Upgrades and CONNECT through the waypoint.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lateen_exchange::Protocol;
@@ -252,5 +254,36 @@ fn an_upgrade_that_the_endpoint_declines_is_an_ordinary_answer() {
         let mut stream = world.stream().await;
         let request = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         talk(&mut stream, request, "HTTP/1.1 403 Forbidden\r\n").await;
+    });
+}
+
+#[test]
+fn a_relay_behind_an_upgrade_whose_client_has_ended_does_not_wait_for_a_silent_endpoint() {
+    local(async {
+        let world = World::limited(|config| {
+            let half_closed = Some(Duration::from_millis(300));
+            config.limits = lateen_relay::Limits::new(None, half_closed);
+        })
+        .await;
+        let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = answer_to(&read_head(&mut stream).await);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // It neither reads nor ends.
+            std::future::pending::<()>().await;
+        });
+        let mut stream = world.stream().await;
+        let fields: String = HANDSHAKE
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        let request = format!("GET /silent HTTP/1.1\r\nhost: a:80\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = soon("a head", read_head(&mut stream)).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        stream.shutdown().await.unwrap();
+        let words = ["/silent", "status=101", "half-close time-out"];
+        world.logged(&words).await;
     });
 }
