@@ -9,6 +9,8 @@ use crate::reply::Code;
 
 /// RFC 1034 §3.6.2 asks to beware of loops; no honest chain is longer.
 const LONGEST_CHAIN: usize = 16;
+/// Addresses of one answer that are used. An answer over TCP has room for thousands, and nobody needs so many for one name.
+const MOST: usize = 64;
 /// The datagram that is least likely to be fragmented, which DNS servers agreed on in 2020.
 const PAYLOAD: u16 = 1232;
 
@@ -74,6 +76,9 @@ pub fn find(response: &[u8], family: Family) -> Option<Found> {
             && let Some(address) = record.data.ip_addr()
         {
             ttl = ttl.min(record.ttl);
+            if addresses.len() == MOST {
+                break;
+            }
             if !addresses.contains(&address) {
                 addresses.push(address);
             }

@@ -271,3 +271,18 @@ fn not_every_text_is_a_hostname() {
         assert!(lateen_dns::question(bad, Family::V6).is_none(), "{bad}");
     }
 }
+
+#[test]
+fn of_an_answer_with_thousands_of_addresses_few_are_used() {
+    let bytes = lateen_dns::question("many.example", Family::V4).unwrap();
+    let name = Name::from_ascii("many.example.").unwrap();
+    let mut message = response(&bytes);
+    for number in 0..2000_u16 {
+        let [a, b] = number.to_be_bytes();
+        let address = RData::A(A::new(10, 0, a, b));
+        message.add_answer(Record::from_rdata(name.clone(), 9, address));
+    }
+    let found = find(&message.to_vec().unwrap(), Family::V4).unwrap();
+    assert_eq!(found.addresses.len(), 64);
+    assert_eq!(found.addresses[63], ip("10.0.0.63"));
+}

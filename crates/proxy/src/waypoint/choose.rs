@@ -209,10 +209,12 @@ async fn settle(
     let View { snapshot, own, .. } = view;
     let waypoint = &session.waypoint;
     let avoid = |workload: &Workload| tried.has(workload);
+    // The addresses that the last name has.
+    let mut answers: Vec<IpAddr> = Vec::new();
     loop {
         let resolve = match next_hop {
             NextHop::Resolve(resolve) => resolve,
-            next_hop => return Ok((Endpoint::of(next_hop), others)),
+            next_hop => return Ok((Endpoint::of(next_hop).found_among(&answers), others)),
         };
         // The addresses of one host are taken one at a time, and its connections are shared.
         let first = &mut |_| 0;
@@ -229,7 +231,7 @@ async fn settle(
         let service = resolve.service.as_ref();
         let is_round_robin = service.is_some_and(|service| service.is_round_robin);
         let hostname = &resolve.hostname;
-        let mut answers = waypoint.names.of_endpoint(hostname).await?;
+        answers = waypoint.names.of_endpoint(hostname).await?;
         admit(&resolve, own, &mut answers)?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let address = match is_round_robin {

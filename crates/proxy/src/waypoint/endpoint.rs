@@ -1,6 +1,6 @@
 //! An endpoint that was chosen for a request or a connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lateen_config::Workload;
@@ -41,6 +41,16 @@ impl Endpoint {
         self.hop.host = Some(host);
         self
     }
+
+    /// Notes that a resolver gave these addresses, if the endpoint has one of them itself.
+    pub(super) fn found_among(mut self, answers: &[IpAddr]) -> Self {
+        let Hop {
+            address, tunnel, ..
+        } = &self.hop;
+        let is_same = |answer: &IpAddr| answer.to_canonical() == address.ip();
+        self.hop.is_found = tunnel.is_none() && answers.iter().any(is_same);
+        self
+    }
 }
 
 fn plain(address: SocketAddr) -> Hop {
@@ -48,6 +58,7 @@ fn plain(address: SocketAddr) -> Hop {
         address,
         tunnel: None,
         host: None,
+        is_found: false,
     }
 }
 
@@ -74,6 +85,7 @@ fn through(tunnel: Tunnel) -> (Hop, Option<Arc<Workload>>, Option<WorkloadUid>) 
             inner,
         }),
         host: None,
+        is_found: false,
     };
     (hop, workload, Some(uid))
 }

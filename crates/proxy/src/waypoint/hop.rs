@@ -16,6 +16,8 @@ pub(super) struct Hop {
     /// The host whose connections serve the same requests, whichever of its addresses each leads to. `None`: those to the address
     /// do.
     pub(super) host: Option<Strng>,
+    /// A resolver gave the address. It may give any number of them.
+    pub(super) is_found: bool,
 }
 
 /// What a tunnel is asked for, and the identities of which its far end must prove one.

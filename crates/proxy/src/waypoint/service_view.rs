@@ -209,6 +209,7 @@ mod tests {
                 address: ([192, 0, 2, 1], 80).into(),
                 tunnel: None,
                 host: None,
+                is_found: false,
             },
             workload: None,
             uid: None,

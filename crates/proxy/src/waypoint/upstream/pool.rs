@@ -23,7 +23,8 @@ use crate::waypoint::hop::Hop;
 /// How long an endpoint without connections is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Hosts whose connections are kept at a time. Clients may name any number of them.
+/// Hosts whose connections are kept at a time, and addresses that resolvers gave. Clients and owners of names may name any number of
+/// either.
 const MOST_HOSTS: usize = 1024;
 
 /// What connections must share to be used for the same requests.
@@ -38,6 +39,8 @@ struct Key {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Address(SocketAddr),
+    /// An address that a resolver gave.
+    Found(SocketAddr),
     /// A port of a host, whichever address it has.
     Host(Strng, u16),
 }
@@ -47,6 +50,7 @@ impl Key {
         Self {
             place: match &hop.host {
                 Some(host) => Place::Host(Arc::clone(host), hop.address.port()),
+                None if hop.is_found => Place::Found(hop.address),
                 None => Place::Address(hop.address),
             },
             authority: hop.tunnel.as_ref().map(|tunnel| tunnel.authority.clone()),
@@ -102,8 +106,10 @@ impl Upstreams {
         {
             return Rc::clone(upstream);
         }
-        if hop.host.is_some() {
-            make_room(&mut known);
+        match key.place {
+            Place::Address(_) => {}
+            Place::Found(_) => make_room(&mut known, |place| matches!(place, Place::Found(_))),
+            Place::Host(..) => make_room(&mut known, |place| matches!(place, Place::Host(..))),
         }
         let upstream = Rc::new(Upstream {
             number: number(),
@@ -143,16 +149,13 @@ impl Upstreams {
     }
 }
 
-/// Forgets the host that was used least recently, of those without requests, if there are as many as there may be.
-fn make_room(known: &mut HashMap<Key, Rc<Upstream>>) {
-    let hosts = || {
-        let all = known.iter();
-        all.filter(|(key, _)| matches!(key.place, Place::Host(..)))
-    };
-    if hosts().count() < MOST_HOSTS {
+/// Forgets the place that was used least recently, of those of this kind without requests, if there are as many as there may be.
+fn make_room(known: &mut HashMap<Key, Rc<Upstream>>, is_kind: fn(&Place) -> bool) {
+    let places = || known.iter().filter(move |(key, _)| is_kind(&key.place));
+    if places().count() < MOST_HOSTS {
         return;
     }
-    let oldest = hosts()
+    let oldest = places()
         .filter(|(_, upstream)| upstream.outstanding.get() == 0)
         .min_by_key(|(_, upstream)| upstream.used.get())
         .map(|(key, _)| key.clone());
@@ -289,6 +292,7 @@ mod tests {
             address: (address, 80).into(),
             tunnel: None,
             host: host.map(Into::into),
+            is_found: false,
         }
     }
 
@@ -319,5 +323,26 @@ mod tests {
         }
         assert_eq!(upstreams.0.borrow().len(), MOST_HOSTS);
         assert!(Rc::ptr_eq(&used, &get(0)));
+    }
+    #[test]
+    fn the_number_of_addresses_that_resolvers_gave_is_bounded_too() {
+        let upstreams = Upstreams::default();
+        let get = |net: u8, n: usize, is_found| {
+            let address = [198, net, (n >> 8) as u8, n as u8];
+            let hop = Hop {
+                is_found,
+                ..hop(address, None)
+            };
+            upstreams.get(&hop, Protocol::Http1, || 1);
+        };
+        for n in 0..2 * MOST_HOSTS {
+            get(18, n, true);
+        }
+        assert_eq!(upstreams.0.borrow().len(), MOST_HOSTS);
+        // Those that the configuration names do not count.
+        for n in 0..2 * MOST_HOSTS {
+            get(19, n, false);
+        }
+        assert_eq!(upstreams.0.borrow().len(), 3 * MOST_HOSTS);
     }
 }
