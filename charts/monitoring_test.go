@@ -9,8 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
+
+	"lateen.dev/lateen/internal/waypoint"
 )
 
 func repository(t *testing.T, pattern string) map[string][]byte {
@@ -110,7 +115,7 @@ func TestMonitoringIsAskedFor(t *testing.T) {
 // Dashboards and alerts tell nodes apart by a label that is not the program's; what a proxy says of a pod keeps that pod's name.
 func TestMonitorsNameTheNode(t *testing.T) {
 	objects := rendered(t, "lateen", values(t, "{monitoring: {podMonitors: true}}")).Objects
-	for _, part := range []string{"control", "agent", "node", "deployer"} {
+	for _, part := range []string{"control", "agent", "node", "waypoint", "deployer"} {
 		endpoints, _, _ := unstructured.NestedSlice(find(t, objects, "PodMonitor", "lateen-"+part).Object, "spec", "podMetricsEndpoints")
 		e := endpoints[0].(map[string]any)
 		relabelings, _, _ := unstructured.NestedSlice(e, "relabelings")
@@ -119,6 +124,43 @@ func TestMonitorsNameTheNode(t *testing.T) {
 		}) || (e["honorLabels"] == true) != (part == "node") {
 			t.Errorf("%s: %v", part, e)
 		}
+	}
+}
+
+// A waypoint's pods have the labels and the port by which the monitor finds them, in whatever namespace their Gateway is.
+func TestTheMonitorOfWaypointsFindsThem(t *testing.T) {
+	raw, err := find(t, rendered(t, "lateen", values(t, "{monitoring: {podMonitors: true}}")).Objects, "PodMonitor", "lateen-waypoint").MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var monitor struct {
+		Spec struct {
+			Selector            metav1.LabelSelector
+			NamespaceSelector   struct{ Any bool }
+			PodMetricsEndpoints []struct{ Port string }
+		}
+	}
+	if err := yaml.Unmarshal(raw, &monitor); err != nil {
+		t.Fatal(err)
+	}
+	spec := monitor.Spec
+	selector, err := metav1.LabelSelectorAsSelector(&spec.Selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gw := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "way"},
+		Spec: gatewayv1.GatewaySpec{GatewayClassName: waypoint.Class, Listeners: []gatewayv1.Listener{{Name: "mesh", Port: waypoint.HBONEPort}}}}
+	made, err := waypoint.Build(waypoint.Input{Gateway: gw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := made.Deployment.Spec.Template
+	var ports []string
+	for _, p := range pod.Spec.Containers[0].Ports {
+		ports = append(ports, p.Name)
+	}
+	if !selector.Matches(labels.Set(pod.Labels)) || len(spec.PodMetricsEndpoints) != 1 || !slices.Contains(ports, spec.PodMetricsEndpoints[0].Port) || !spec.NamespaceSelector.Any {
+		t.Errorf("%+v does not find a pod with the labels %v and the ports %v", spec, pod.Labels, ports)
 	}
 }
 
