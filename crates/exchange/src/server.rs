@@ -140,19 +140,12 @@ impl Exchange {
         })
     }
 
-    /// True if our answer is complete.
-    pub fn is_answered(&self) -> bool {
+    /// True if the client has sent its whole request, and our answer is complete. Over HTTP/1 the last byte of a known length completes
+    /// it. Over HTTP/2 trailers may follow that byte.
+    pub fn is_complete(&self) -> bool {
         let core = self.shared.borrow();
         let entry = core.streams.get(self.stream.key);
-        entry.is_none_or(|entry| entry.sent)
-    }
-
-    /// True if the client has sent its whole request and has all of the answer's content: the answer is complete, or the length that
-    /// its head announced was sent.
-    pub fn has_all(&self) -> bool {
-        let core = self.shared.borrow();
-        let entry = core.streams.get(self.stream.key);
-        entry.is_some_and(|entry| entry.heard && (entry.sent || entry.left == Some(0)))
+        entry.is_some_and(|entry| entry.heard && entry.sent)
     }
 
     /// Sends the head of the answer, as an upstream gave it. `key` is the one of an HTTP/1 client that asked for a WebSocket.

@@ -7,12 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lateen_exchange::{Error, client, server};
 use lateen_http::{PeerKind, Refusal, WebSocketKey};
-use tokio::time::timeout;
 
 use super::head::is_extended_connect;
 use super::record::Record;
 
-/// The time that an endpoint has to end the stream of an answer whose content the client has. Most endpoints say the end with the last
+/// The time that an endpoint has to end the stream of an answer that is complete for its client. Most endpoints say the end with the last
 /// bytes, and the others in a frame right behind them.
 pub(super) const LAST_FRAME: Duration = Duration::from_millis(100);
 
@@ -44,7 +43,7 @@ pub(super) struct Keys<'a> {
 /// whether the answer opens a tunnel.
 ///
 /// The endpoint may answer a request that it does not read to its end; then the answer says how the exchange ends. It need not end the
-/// stream of an answer whose content the client has: [`client::Exchange::has_ended`] is false then.
+/// stream of an answer that is complete for its client: [`client::Exchange::has_ended`] is false then.
 ///
 /// # Errors
 /// See [`Broken`].
@@ -133,12 +132,6 @@ async fn answer(
         record.downloaded(&bytes);
         below.send(bytes).await.map_err(Broken::Client)?;
     }
-    if !above.has_ended() && !below.is_answered() {
-        // Over HTTP/2 trailers may follow content of a known length. Other answers have no room for the wait.
-        if let Ok(ended) = Box::pin(timeout(LAST_FRAME, above.data())).await {
-            ended.map_err(Broken::Upstream)?;
-        }
-    }
     match above.trailers() {
         Some(trailers) => {
             let finished = below.finish_with(&trailers);
@@ -151,15 +144,15 @@ async fn answer(
     Ok(false)
 }
 
-/// The next content of the answer; none at its end. A client that has all of the content waits for no endpoint that leaves the stream
-/// open.
+/// The next content of the answer; none at its end. The answer may be complete for its client before the endpoint has ended the
+/// stream. Then nobody waits for that.
 fn poll_content(
     below: &server::Exchange,
     above: &client::Exchange,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, Error>> {
     match above.poll_data(cx) {
-        Poll::Pending if below.has_all() => Poll::Ready(Ok(None)),
+        Poll::Pending if below.is_complete() => Poll::Ready(Ok(None)),
         polled => polled,
     }
 }
