@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub(crate) is_abandoned: bool,
     /// The sending direction of a tunnel is finished.
     pub(crate) is_finished: bool,
-    /// Bytes of heads, content and trailers in all exchanges.
+    /// Bytes of heads, content and trailers in all exchanges, with the pieces that their readers took last.
     pub(crate) held: usize,
     /// Bytes that readers have taken so far. It goes round.
     pub(crate) taken: u64,
@@ -545,7 +545,7 @@ impl Core {
         let Some(entry) = self.streams.get_mut(key) else {
             return ([None, None], None);
         };
-        self.held -= entry.held + entry.head + entry.trailing;
+        self.held -= entry.held + entry.handed_out + entry.head + entry.trailing;
         let mut leaves = None;
         match &mut self.codec {
             Codec::Http2(http2) => {

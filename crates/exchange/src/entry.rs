@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) inbox: Inbox,
     /// Bytes in the inbox.
     pub(crate) held: usize,
+    /// Bytes of the piece that the reader took last. They count until it asks for more, since it may wait to pass them on.
+    pub(crate) handed_out: usize,
     /// Bytes of the request's head, to a server. They count for as long as the exchange is open.
     pub(crate) head: usize,
     /// A client's exchange: what its peer's account is charged with for it.
@@ -62,7 +64,7 @@ impl Entry {
     pub(crate) fn weight(&self) -> Held {
         Held {
             requests: self.queued,
-            answers: self.held + self.trailing,
+            answers: self.held + self.handed_out + self.trailing,
         }
     }
 }

@@ -217,11 +217,9 @@ impl Core {
             return QUIET;
         };
         self.held += entry.take_data(bytes, bytes, end);
+        let held = entry.weight();
         if let Some(charge) = &mut entry.charge {
-            charge.raise(Held {
-                requests: entry.queued,
-                answers: entry.held,
-            });
+            charge.raise(held);
         }
         (News::None, [entry.reader.take(), None])
     }

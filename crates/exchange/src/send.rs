@@ -5,7 +5,6 @@ use lateen_h1::WriteError;
 use lateen_h2::{Code, InformError, RequestError};
 use lateen_http::{Asked, Length};
 
-use crate::account::Held;
 use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key};
 use crate::error::Error;
@@ -297,13 +296,13 @@ impl Core {
             return charge.raise(weight);
         }
         if let Some(entry) = self.streams.get_mut(key)
-            && let Some(charge) = &mut entry.charge
+            && entry.charge.is_some()
         {
             entry.queued += bytes;
-            charge.raise(Held {
-                requests: entry.queued,
-                answers: entry.held,
-            });
+            let held = entry.weight();
+            if let Some(charge) = &mut entry.charge {
+                charge.raise(held);
+            }
             if !std::mem::replace(&mut entry.is_sending, true) {
                 self.sending.push(key);
             }

@@ -28,53 +28,68 @@ impl Stream {
         Stream { shared, key }
     }
 
-    /// The next bytes of the peer's content; none at its end. Bytes that were taken give the peer its credit back.
+    /// The next bytes of the peer's content; none at its end. Bytes that were taken give the peer its credit back. An account is
+    /// charged with them until the next call, which says that they have been passed on.
     ///
     /// The first call sends status 100 to a client that waits for it (RFC 9110 §10.1.1).
     pub fn poll_data(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         enum Came {
-            Data(Bytes, bool, Option<Freed>),
+            Data(Bytes),
             End,
             Failed(Error),
             Nothing { expects: bool },
         }
-        let came = {
+        let (came, wakes, freed) = {
             let core = &mut *self.shared.borrow();
             let is_paused = core.is_paused;
-            match core.streams.get_mut(self.key) {
-                None => Came::Failed(core.failure(self.key).unwrap_or(Error::Over)),
-                Some(entry) => match entry.inbox.pop() {
-                    Some(bytes) => {
-                        entry.held -= bytes.len();
-                        core.held -= bytes.len();
-                        core.taken = core.taken.wrapping_add(bytes.len() as u64);
-                        let mut wakes = is_paused;
-                        let window = entry.charge.as_ref().map_or(u32::MAX, Charge::window);
-                        if let (Codec::Http2(http2), Some(id)) = (&mut core.codec, entry.id) {
-                            http2.consumed_within(id, bytes.len(), window);
-                            wakes = http2.has_framed();
+            let (came, wakes, passed_on) = match core.streams.get_mut(self.key) {
+                None => {
+                    let error = core.failure(self.key).unwrap_or(Error::Over);
+                    (Came::Failed(error), false, 0)
+                }
+                Some(entry) => {
+                    let passed_on = std::mem::take(&mut entry.handed_out);
+                    match entry.inbox.pop() {
+                        Some(bytes) => {
+                            entry.held -= bytes.len();
+                            entry.handed_out = bytes.len();
+                            core.taken = core.taken.wrapping_add(bytes.len() as u64);
+                            let mut wakes = is_paused;
+                            let window = entry.charge.as_ref().map_or(u32::MAX, Charge::window);
+                            if let (Codec::Http2(http2), Some(id)) = (&mut core.codec, entry.id) {
+                                http2.consumed_within(id, bytes.len(), window);
+                                wakes = http2.has_framed();
+                            }
+                            (Came::Data(bytes), wakes, passed_on)
                         }
-                        Came::Data(bytes, wakes, core.settle(self.key))
-                    }
-                    None if entry.heard => Came::End,
-                    None => {
-                        let expects = entry.expects;
-                        match core.failure(self.key) {
-                            Some(error) => Came::Failed(error),
-                            None => Came::Nothing { expects },
+                        None if entry.heard => (Came::End, false, passed_on),
+                        None => {
+                            let expects = entry.expects;
+                            let came = match core.failure(self.key) {
+                                Some(error) => Came::Failed(error),
+                                None => Came::Nothing { expects },
+                            };
+                            (came, false, passed_on)
                         }
                     }
-                },
+                }
+            };
+            match passed_on {
+                0 => (came, wakes, None),
+                _ => {
+                    core.held -= passed_on;
+                    // A connection that waits for room may have it now, though it is too little to wake all that wait.
+                    let wakes = wakes || core.is_starved;
+                    (came, wakes, core.settle(self.key))
+                }
             }
         };
+        freed.into_iter().for_each(Freed::tell);
+        if wakes {
+            self.shared.wake();
+        }
         match came {
-            Came::Data(bytes, wakes, freed) => {
-                freed.into_iter().for_each(Freed::tell);
-                if wakes {
-                    self.shared.wake();
-                }
-                Poll::Ready(Ok(Some(bytes)))
-            }
+            Came::Data(bytes) => Poll::Ready(Ok(Some(bytes))),
             Came::End => Poll::Ready(Ok(None)),
             Came::Failed(error) => Poll::Ready(Err(error)),
             Came::Nothing { expects } => {

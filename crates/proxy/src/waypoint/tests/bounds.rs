@@ -41,6 +41,28 @@ async fn reserved(request: FramedRequest, exchange: server::Exchange) -> Result<
     exchange.finish()
 }
 
+/// Answers with 8 KiB, which is one piece.
+async fn modest(_: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
+    exchange.reply(Status::OK, &[], Length::Known(8192))?;
+    exchange.send(Bytes::from(vec![7; 8192])).await?;
+    exchange.finish()
+}
+
+/// The bytes of an HTTP/2 client that grants no windows and makes so many requests.
+fn without_windows(requests: u32) -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // SETTINGS_INITIAL_WINDOW_SIZE is 0.
+    bytes.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+    for n in 0..requests {
+        // GET, http, / and the authority `a`. The request ends with its head.
+        let block = [0x82, 0x86, 0x84, 0x01, 1, b'a'];
+        bytes.extend([0, 0, block.len() as u8, 1, 0x5]);
+        bytes.extend((2 * n + 1).to_be_bytes());
+        bytes.extend(block);
+    }
+    bytes
+}
+
 /// A stream to the service `server` in a tunnel of its own.
 async fn stream_of(world: &World, account: &str) -> Stream {
     stream_in(world, &world.tunnel(account).await).await
@@ -84,6 +106,34 @@ fn a_client_that_reads_nothing_holds_no_more_than_its_share_in_all_its_tunnels()
             assert!(accounts.held() <= MIB, "{}", accounts.held());
         }
         drop((clients, other));
+        until("all of it is free", || accounts.held() == 0).await;
+    });
+}
+
+#[test]
+fn content_on_its_way_between_two_connections_is_charged() {
+    local(async {
+        let accounts = Accounts::default();
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http2, modest).await;
+        let stream = stream_of(&world, "client").await;
+        let (mut read, mut write) = tokio::io::split(stream);
+        // It takes heads, and whatever needs no window.
+        let reading = tokio::task::spawn_local(async move {
+            let mut buffer = [0; 4096];
+            while let Ok(1..) = read.read(&mut buffer).await {}
+        });
+        write.write_all(&without_windows(100)).await.unwrap();
+        until("all requests have come", || {
+            application.requests.get() == 100
+        })
+        .await;
+        until("the answers are charged", || {
+            accounts.held() >= 100 * 8192 / 2
+        })
+        .await;
+        reading.abort();
+        drop(write);
         until("all of it is free", || accounts.held() == 0).await;
     });
 }
