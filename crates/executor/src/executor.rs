@@ -1,9 +1,10 @@
 //! Runs the tasks of one thread by [`DeficitRoundRobin`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -47,6 +48,11 @@ pub struct Group {
     inner: Arc<Inner>,
     _local: PhantomData<*const ()>,
 }
+
+/// A group for tasks that serve several other groups, such as the driver of a connection that many clients share. Its tasks take
+/// the turns of none of them. Clones name the same group, which the first task makes.
+#[derive(Clone, Debug, Default)]
+pub struct SharedGroup(Rc<OnceCell<Group>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -251,6 +257,28 @@ impl Group {
     /// How long its tasks have run.
     pub fn used(&self) -> Duration {
         self.inner.shared.0.lock().rounds.used(self.inner.key)
+    }
+}
+
+impl SharedGroup {
+    /// Spawns a task into this group. Outside of an [`Executor`] it is tokio's `spawn_local`.
+    ///
+    /// # Panics
+    /// Outside of an [`Executor`], if there is no `LocalSet` either.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        let current = CURRENT.with_borrow(Clone::clone);
+        match current {
+            Some(running) => {
+                let groups = Groups {
+                    shared: Arc::clone(&running.shared),
+                    _local: PhantomData,
+                };
+                self.0.get_or_init(|| groups.add()).spawn(future);
+            }
+            None => {
+                tokio::task::spawn_local(future);
+            }
+        }
     }
 }
 

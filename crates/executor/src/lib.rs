@@ -11,4 +11,4 @@ mod deficit_round_robin;
 mod executor;
 
 pub use deficit_round_robin::{DeficitRoundRobin, Key};
-pub use executor::{Executor, Group, Groups, spawn_local};
+pub use executor::{Executor, Group, Groups, SharedGroup, spawn_local};

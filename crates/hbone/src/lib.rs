@@ -2,7 +2,8 @@
 //! works over any byte stream. Sockets, TLS and policy are the caller's.
 //!
 //! Everything here belongs to one worker thread: streams and tunnels are not `Send`. Background work is spawned with
-//! `lateen_executor::spawn_local`, so its time is charged to the group that it is done for.
+//! `lateen_executor::spawn_local`, so its time is charged to the group that it is done for. Tunnels of a pool that several groups
+//! share are charged to a group of their own.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -19,7 +19,7 @@ use crate::retry_budget::RetryBudget;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use entry::{Dial, Entry, Failure};
-use establish::establish;
+use establish::{establish, open};
 pub use key::{Budgeted, Dialled, Known, PoolKey};
 use state::{Inner, Numbers, Observer};
 
@@ -67,6 +67,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         Pool(Rc::new(Inner {
             settings,
             max_streams: max_streams.max(1),
+            is_shared: Cell::new(false),
             entries: RefCell::new(HashMap::new()),
             driven: RefCell::default(),
             closed: Observer(RefCell::new(Rc::new(|_, _| {}))),
@@ -83,6 +84,12 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     /// Sets the source of numbers for tunnels that are opened from now on. [`Stream::tunnel`] returns the number.
     pub fn number_with(&self, next: impl Fn() -> u64 + 'static) {
         *self.0.numbers.0.borrow_mut() = Box::new(next);
+    }
+
+    /// Has tunnels that are dialled from now on take the turns of no group that uses them. The tunnels of each key form a group
+    /// of their own. A dial with its handshake still belongs to the group that causes it.
+    pub fn share_among_groups(&self) {
+        self.0.is_shared.set(true);
     }
 
     /// Opens a stream on a tunnel for `key`. If no tunnel has room, `dial` makes a connection (TCP and TLS, with its own
@@ -184,6 +191,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         T: Dialled,
     {
         let entry = entries.entry(key.clone()).or_default();
+        let group = &entry.group;
         Rc::clone(entry.dial.get_or_insert_with(|| {
             let started = Rc::new(Dial {
                 tunnel: RefCell::new(None),
@@ -191,12 +199,19 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 done: Notify::new(),
                 retired: Cell::new(false),
             });
-            lateen_executor::spawn_local(establish(
-                Rc::downgrade(&self.0),
-                key.clone(),
-                dial(),
-                Rc::clone(&started),
-            ));
+            let opened = open(Rc::downgrade(&self.0), dial());
+            let (pool, under_way) = (Rc::downgrade(&self.0), Rc::clone(&started));
+            let key = key.clone();
+            if self.0.is_shared.get() {
+                let group = group.clone();
+                lateen_executor::spawn_local(async move {
+                    let opened = Box::pin(std::future::ready(opened.await));
+                    group.spawn(establish(pool, key, opened, under_way));
+                });
+            } else {
+                let opened = Box::pin(opened);
+                lateen_executor::spawn_local(establish(pool, key, opened, under_way));
+            }
             started
         }))
     }

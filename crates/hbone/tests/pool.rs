@@ -4,14 +4,17 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use common::pooled::{Peer, identity, key, pool, says_hello};
 use common::{local, request, serve};
+use lateen_executor::{Executor, Group};
 use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Status, Stream};
 use lateen_testkit::Ca;
 use lateen_types::WorkloadUid;
 use tokio::io::duplex;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
 #[tokio::test]
@@ -54,6 +57,39 @@ async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
         }
         let tunnels: Vec<_> = streams.iter().map(Stream::tunnel).collect();
         assert_eq!(tunnels, [1, 1, 2, 3, 4, 5]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
+    local(async {
+        let executor = Executor::default();
+        let (first, second) = (executor.group(), executor.group());
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        pool.share_among_groups();
+        let run = |group: &Group, times: usize| {
+            let (done, is_done) = oneshot::channel();
+            let (pool, peer) = (pool.clone(), peer.clone());
+            group.spawn(async move {
+                for _ in 0..times {
+                    says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
+                }
+                let _ = done.send(());
+            });
+            is_done
+        };
+        let test = async {
+            run(&first, 1).await.unwrap();
+            // What the first stream has left behind is over.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let before = first.used();
+            assert!(!before.is_zero());
+            run(&second, 100).await.unwrap();
+            assert_eq!(first.used(), before, "it pays for streams of others");
+        };
+        executor.run_until(test).await;
+        assert_eq!(peer.dials.get(), 1);
     })
     .await;
 }

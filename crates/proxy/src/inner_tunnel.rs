@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lateen_executor::SharedGroup;
 use lateen_hbone::{
     Baggage, CloseReason, ConnectError, ConnectRequest, PoolKey, Settings, Stream, TunnelError,
     client,
@@ -27,6 +28,8 @@ pub(crate) struct InnerTunnel<'a> {
     pub(crate) key: PoolKey,
     /// For the handshake.
     pub(crate) limit: Duration,
+    /// The group of the tunnel, if its stream serves several groups.
+    pub(crate) group: Option<SharedGroup>,
 }
 
 /// The stream of a tunnel inside a stream, and who serves it.
@@ -83,13 +86,17 @@ impl InnerTunnel<'_> {
         };
         driver.ask(Guarded::INNER);
         // It ends with its one stream.
-        lateen_executor::spawn_local(async move {
+        let driven = async move {
             let ended = driver.await;
             counted.ended(CloseReason::of(&ended));
             if let Err(error) = ended {
                 tracing::debug!(%error, "a tunnel through a gateway ended");
             }
-        });
+        };
+        match self.group {
+            Some(group) => group.spawn(driven),
+            None => lateen_executor::spawn_local(driven),
+        }
         let asked = tunnel.connect(request).await;
         let (stream, answer) = asked.map_err(InnerError::Connect)?;
         Ok(Inside {

@@ -134,6 +134,31 @@ fn what_a_task_spawns_is_of_its_group() {
 }
 
 #[test]
+fn tasks_of_a_shared_group_take_turns_of_no_other() {
+    let shared = SharedGroup::default();
+    let (first, second) = run(async |executor| {
+        let (first, second) = (executor.group(), executor.group());
+        for group in [&first, &second] {
+            let (done, ended) = oneshot::channel();
+            let shared = shared.clone();
+            group.spawn(async move {
+                shared.spawn(async move {
+                    work(Duration::from_millis(5));
+                    // The test waits for it.
+                    let _ = done.send(());
+                });
+            });
+            ended.await.expect("the inner task ends");
+        }
+        (first.used(), second.used())
+    });
+    let used = shared.0.get().expect("a task was spawned").used();
+    assert!(used >= Duration::from_millis(10), "{used:?}");
+    let most = Duration::from_millis(5);
+    assert!(first < most && second < most, "{first:?} {second:?}");
+}
+
+#[test]
 fn tasks_end_with_the_executor_and_leave_nothing() {
     struct Dropped(Rc<Cell<u32>>);
     impl Drop for Dropped {

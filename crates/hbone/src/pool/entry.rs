@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use lateen_executor::SharedGroup;
 use tokio::sync::Notify;
 
 use crate::client::Tunnel;
@@ -15,6 +16,8 @@ const SPARES: usize = 4;
 pub(super) struct Entry<E> {
     pub(super) tunnels: Vec<Tunnel>,
     pub(super) dial: Option<Rc<Dial<E>>>,
+    /// The group of the tunnels, if they serve several groups.
+    pub(super) group: SharedGroup,
 }
 
 impl<E> Default for Entry<E> {
@@ -22,6 +25,7 @@ impl<E> Default for Entry<E> {
         Entry {
             tunnels: Vec::new(),
             dial: None,
+            group: SharedGroup::default(),
         }
     }
 }

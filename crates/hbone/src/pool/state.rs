@@ -1,6 +1,6 @@
 //! State of a pool, which its tunnels' tasks share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -15,6 +15,8 @@ use crate::settings::Settings;
 pub(super) struct Inner<E> {
     pub(super) settings: Settings,
     pub(super) max_streams: usize,
+    /// See [`super::Pool::share_among_groups`].
+    pub(super) is_shared: Cell<bool>,
     pub(super) entries: RefCell<HashMap<PoolKey, Entry<E>>>,
     /// Every tunnel that has not ended, retired ones too.
     pub(super) driven: RefCell<Vec<(PoolKey, Token)>>,

@@ -241,6 +241,7 @@ async fn through(
             ..key
         },
         limit: node.timeouts.peer,
+        group: None,
     };
     match tunnel.open(outer, &request).await {
         Ok(inside) => Ok((

@@ -61,9 +61,9 @@ impl Attempt<'_> {
         record.attempt(&upstream, endpoint);
         let connect = || {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
-            let limit = mesh.connect_timeout;
+            let (limit, group) = (mesh.connect_timeout, Some(upstream.group()));
             // Requests that find a connection have no room for it.
-            async move { Box::pin(open(&waypoint, &hop, Origin::default(), limit)).await }
+            async move { Box::pin(open(&waypoint, &hop, Origin::default(), limit, group)).await }
         };
         let source = session.tunnel.peer.identity();
         let lease = tokio::select! {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_config::next_hop;
+use lateen_executor::SharedGroup;
 use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget, Stream};
 use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
@@ -32,7 +33,7 @@ pub(super) struct Origin {
 }
 
 /// Opens a byte stream to an endpoint. A connection and its handshake have the time `limit`, and the far end of a tunnel as long
-/// again for its own connection.
+/// again for its own connection. `group` drives a tunnel of this stream alone, where several clients use the stream.
 ///
 /// # Errors
 /// See [`UpstreamError`]; no byte of a client was sent.
@@ -41,6 +42,7 @@ pub(super) async fn open(
     hop: &Hop,
     origin: Origin,
     limit: Duration,
+    group: Option<SharedGroup>,
 ) -> Result<Wire, UpstreamError> {
     let Some(tunnel) = &hop.tunnel else {
         let deadline = Instant::now() + limit;
@@ -75,7 +77,10 @@ pub(super) async fn open(
     };
     match &tunnel.inner {
         None => Ok(Wire::Tunnel(stream)),
-        Some(inner) => Box::pin(through(waypoint, key, stream, inner, request, limit)).await,
+        Some(inner) => {
+            let asked = (request, limit, group);
+            Box::pin(through(waypoint, key, stream, inner, asked)).await
+        }
     }
 }
 
@@ -85,8 +90,7 @@ async fn through(
     key: PoolKey,
     outer: Stream,
     inner: &InnerHop,
-    request: ConnectRequest,
-    limit: Duration,
+    (request, limit, group): (ConnectRequest, Duration, Option<SharedGroup>),
 ) -> Result<Wire, UpstreamError> {
     let credentials = waypoint
         .certificates
@@ -108,6 +112,7 @@ async fn through(
             ..key
         },
         limit,
+        group,
     };
     let slow = || UpstreamError::InnerSlow(Arc::clone(&inner.to));
     match timeout(2 * limit, tunnel.open(outer, &request)).await {

@@ -163,6 +163,8 @@ impl Waypoint {
             limits,
         } = config;
         let pool = Pool::new(client.clone(), streams_per_tunnel);
+        // Streams of many clients are on each tunnel.
+        pool.share_among_groups();
         let counted = Arc::clone(&metrics);
         pool.on_close(move |key, reason| {
             counted.tunnel_closed(Reporter::Source, reason.as_str());

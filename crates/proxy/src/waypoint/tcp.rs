@@ -113,7 +113,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
         let endpoint = &known.endpoint;
         attempts += 1;
         let limit = view.mesh.connect_timeout;
-        match open(waypoint, &endpoint.hop, origin(session), limit).await {
+        match open(waypoint, &endpoint.hop, origin(session), limit, None).await {
             Ok(wire) => {
                 let mut opening = opening(session, Some(endpoint), start);
                 if let Some(far_end) = wire.far_end() {

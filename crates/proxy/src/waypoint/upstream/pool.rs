@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lateen_config::next_hop::Authority;
 use lateen_exchange::client;
 use lateen_exchange::{Config, Protocol};
+use lateen_executor::SharedGroup;
 use lateen_types::{Identity, Strng};
 
 use super::error::UpstreamError;
@@ -168,6 +169,11 @@ impl Upstream {
     /// A number that no other endpoint of this worker has.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The group of what drives its connections beside their requests.
+    pub(crate) fn group(&self) -> SharedGroup {
+        self.shared.group()
     }
 
     /// Requests under way.

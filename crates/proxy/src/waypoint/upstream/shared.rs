@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared};
 use lateen_exchange::Config;
 use lateen_exchange::client::{self, Handle};
+use lateen_executor::SharedGroup;
 
 use super::error::UpstreamError;
 use super::lease::Lease;
@@ -27,6 +28,8 @@ type Opened = (Handle, Option<Ends>);
 pub(super) struct SharedConnections {
     open: RefCell<Vec<Opened>>,
     opening: RefCell<Option<Opening>>,
+    /// The group of the tasks that drive them.
+    group: SharedGroup,
 }
 
 impl SharedConnections {
@@ -61,7 +64,9 @@ impl SharedConnections {
                     return Err(UpstreamError::Full(address));
                 }
                 (None, Some((open, config))) => {
-                    let opening = connect(open(), config()).boxed_local().shared();
+                    let opening = connect(open(), config(), self.group())
+                        .boxed_local()
+                        .shared();
                     self.opening.replace(Some(opening.clone()));
                     opening
                 }
@@ -92,6 +97,11 @@ impl SharedConnections {
         open.iter().find(|(handle, _)| handle.is_ready()).cloned()
     }
 
+    /// The group of the tasks that drive them.
+    pub(super) fn group(&self) -> SharedGroup {
+        self.group.clone()
+    }
+
     /// True without a connection.
     pub(super) fn is_empty(&self) -> bool {
         self.open.borrow().is_empty()
@@ -114,15 +124,17 @@ impl SharedConnections {
     }
 }
 
-/// Opens a connection, which a task drives from then on.
+/// Opens a connection, which a task of `group` drives from then on.
 async fn connect(
     stream: impl Future<Output = Result<Wire, UpstreamError>>,
     config: Config,
+    group: SharedGroup,
 ) -> Result<Opened, UpstreamError> {
     let stream = stream.await?;
     let ends = stream.ends();
     let (handle, driver) = client::open(stream, config);
-    lateen_executor::spawn_local(async move {
+    // The client that caused it would pay for the requests of all others.
+    group.spawn(async move {
         if let Err(error) = driver.await {
             tracing::debug!(%error, "a connection to an endpoint ended");
         }
@@ -167,5 +179,80 @@ mod bounds {
         let (_driver, exchange) = open.pop().unwrap();
         drop(exchange);
         assert!(connections.lease(address, config, none).await.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use lateen_exchange::{Protocol, server};
+    use lateen_executor::{Executor, Group};
+    use lateen_http::{Length, Status};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::testing::soon;
+    use crate::waypoint::tests::head;
+
+    fn http2() -> Config {
+        Config::new(Protocol::Http2)
+    }
+
+    async fn plain(address: SocketAddr) -> Result<Wire, UpstreamError> {
+        Ok(Wire::Plain(TcpStream::connect(address).await.unwrap()))
+    }
+
+    /// Makes requests, one after the other, over a connection to `address` that others may use as well.
+    async fn ask(connections: Rc<SharedConnections>, address: SocketAddr, times: usize) {
+        for _ in 0..times {
+            let lease = connections.lease(address, http2, || plain(address)).await;
+            let lease = lease.unwrap_or_else(|error| panic!("{error}"));
+            let request = lease.handle().request(&head("GET", "/", &[]), None);
+            request.unwrap().answer().await.unwrap();
+        }
+    }
+
+    #[test]
+    fn a_connection_takes_turns_of_no_client_that_uses_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let executor = Executor::default();
+            let (first, second, serving) = (executor.group(), executor.group(), executor.group());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            serving.spawn(async move {
+                let (stream, _) = listener.accept().await.unwrap();
+                let mut connection = server::Connection::new(stream, http2());
+                while let Ok(Some((_, exchange))) = connection.next().await {
+                    exchange.reply(Status::OK, &[], Length::Known(0)).unwrap();
+                    exchange.finish().unwrap();
+                }
+            });
+            let connections = Rc::new(SharedConnections::default());
+            let run = |group: &Group, times| {
+                let (done, is_done) = oneshot::channel();
+                let asking = ask(Rc::clone(&connections), address, times);
+                group.spawn(async move {
+                    asking.await;
+                    let _ = done.send(());
+                });
+                is_done
+            };
+            let test = async {
+                run(&first, 1).await.unwrap();
+                // What the first request has left behind is over.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let before = first.used();
+                run(&second, 200).await.unwrap();
+                assert_eq!(first.used(), before, "it pays for requests of others");
+            };
+            executor.run_until(soon("all answers", test)).await;
+        });
     }
 }
