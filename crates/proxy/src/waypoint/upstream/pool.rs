@@ -264,13 +264,13 @@ impl Upstream {
 
     fn tidy(&self, now: Instant) {
         self.idle.tidy(now);
-        self.shared.drop_useless();
+        self.shared.tidy();
         self.resets.tidy(now);
         let over: Vec<_> = {
             let mut apart = self.apart.borrow_mut();
             apart
                 .extract_if(|source, connections| {
-                    connections.drop_useless();
+                    connections.tidy();
                     !self.resets.is_apart(source, now) && Rc::strong_count(connections) == 1
                 })
                 .collect()

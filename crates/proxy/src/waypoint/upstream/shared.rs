@@ -51,10 +51,8 @@ impl SharedConnections {
             if let Some(opened) = self.ready() {
                 return Ok(Lease::shared(opened, true));
             }
-            // A failure that nobody waited for is not this request's.
+            self.drop_unawaited();
             let under_way = self.opening.borrow().clone();
-            let under_way =
-                under_way.filter(|opening| opening.peek().is_none_or(|opened| opened.is_ok()));
             let opening = match (under_way, open.take()) {
                 (Some(opening), unused) => {
                     open = unused;
@@ -112,8 +110,22 @@ impl SharedConnections {
         drop(self.open.take());
     }
 
+    /// Lets go of what no request can use.
+    pub(super) fn tidy(&self) {
+        self.drop_useless();
+        self.drop_unawaited();
+    }
+
+    /// Drops an opening that all its requests have left. It would not move, since they poll it, while its time runs out.
+    fn drop_unawaited(&self) {
+        let unawaited = |opening: &mut Opening| opening.strong_count() == Some(1);
+        let left = self.opening.borrow_mut().take_if(unawaited);
+        // Its stream may wake others as it ends.
+        drop(left);
+    }
+
     /// Lets connections go that take no requests. An endpoint that allows none on each would collect them.
-    pub(super) fn drop_useless(&self) {
+    fn drop_useless(&self) {
         let useless: Vec<_> = {
             let mut open = self.open.borrow_mut();
             let takes_none = |(handle, _): &mut Opened| handle.is_closed() || handle.is_barred();
@@ -254,5 +266,23 @@ mod tests {
             };
             executor.run_until(soon("all answers", test)).await;
         });
+    }
+
+    #[tokio::test]
+    async fn an_opening_that_no_request_waits_for_is_not_joined() {
+        let connections = SharedConnections::default();
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let never = std::future::pending::<Result<Wire, UpstreamError>>;
+        let left = connections.lease(address, http2, never).now_or_never();
+        assert!(left.is_none(), "it is opened");
+        let own = move || async move { Err(UpstreamError::Full(address)) };
+        let next = connections.lease(address, http2, own);
+        let error = soon("an opening of its own", next).await.err();
+        assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
+        // While a request waits for it, others do as well.
+        let mut first = std::pin::pin!(connections.lease(address, http2, never));
+        assert!(first.as_mut().now_or_never().is_none());
+        let joined = connections.lease(address, http2, own).now_or_never();
+        assert!(joined.is_none());
     }
 }
