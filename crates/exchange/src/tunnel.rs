@@ -42,6 +42,11 @@ impl Tunnel {
         self.stream.poll_send(cx, bytes)
     }
 
+    /// Ready when the peer has given the tunnel up, or the connection has ended.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.stream.poll_gone(cx)
+    }
+
     /// Ends our direction. The other one goes on.
     pub fn finish(&self) -> Result<(), Error> {
         self.stream.finish()

@@ -61,8 +61,8 @@ impl Direction {
     }
 }
 
-/// Relays between two tunnels. `half_closed` is the time that one direction may move nothing after the other has ended. `count` is told the
-/// bytes of each direction: up, then down.
+/// Relays between two tunnels: that of the client below, and that of the endpoint above. `half_closed` is the time that one direction may
+/// move nothing after the other has ended. `count` is told the bytes of each direction: up, then down.
 ///
 /// # Errors
 /// See [`Stopped`]. Both tunnels are dropped, which each side sees as a reset.
@@ -79,10 +79,17 @@ pub(super) async fn relay(
         let (sent, is_up_over) = up.turn(cx, &mut below, &above)?;
         let (received, is_down_over) = down.turn(cx, &mut above, &below)?;
         count(sent, received);
-        match (is_up_over, is_down_over, half_closed) {
-            (true, true, _) => Poll::Ready(Ok(())),
-            (false, false, _) | (_, _, None) => Poll::Pending,
-            (_, _, Some(limit)) => {
+        if is_up_over && is_down_over {
+            return Poll::Ready(Ok(()));
+        }
+        // While the client is not read, nothing else says that it has left.
+        if (is_up_over || !up.waiting.is_empty())
+            && let Poll::Ready(error) = below.poll_gone(cx)
+        {
+            return Poll::Ready(Err(error.into()));
+        }
+        match half_closed {
+            Some(limit) if is_up_over || is_down_over => {
                 let timer = match &mut still {
                     Some(timer) => {
                         if sent + received > 0 {
@@ -95,6 +102,7 @@ pub(super) async fn relay(
                 let over = timer.as_mut().poll(cx);
                 over.map(|()| Err(Stopped::HalfClosed(limit)))
             }
+            _ => Poll::Pending,
         }
     })
     .await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lateen_exchange::Protocol;
+use lateen_exchange::{Protocol, Tunnel, client};
 use lateen_hbone::Stream;
 use lateen_http::WebSocketKey;
 use lateen_proto::l7::Action;
@@ -285,5 +285,57 @@ fn a_relay_behind_an_upgrade_whose_client_has_ended_does_not_wait_for_a_silent_e
         stream.shutdown().await.unwrap();
         let words = ["/silent", "status=101", "half-close time-out"];
         world.logged(&words).await;
+    });
+}
+
+/// A relay of HTTP/2 to an endpoint that accepts it, and then reads nothing and says nothing.
+async fn unread_relay(world: &World, path: &str) -> (client::Handle, Tunnel) {
+    let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+    spawn_local(async move {
+        let mut unread = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = answer_to(&read_head(&mut stream).await);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            unread.push(stream);
+        }
+    });
+    let client = connection(world.stream().await, Protocol::Http2);
+    until("extended CONNECT is allowed", || {
+        client.allows_extended_connect()
+    })
+    .await;
+    let handshake = head("GET", path, &HANDSHAKE);
+    let exchange = client.request(&handshake, None).unwrap();
+    let answer = soon("an answer", exchange.answer()).await.unwrap();
+    assert_eq!(answer.status().code(), 200);
+    (client, exchange.into_tunnel().unwrap())
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_relay_though_the_endpoint_reads_nothing() {
+    local(async {
+        let world = World::start().await;
+        let (_client, mut relay) = unread_relay(&world, "/unread").await;
+        // Until nothing is taken any more.
+        let wait = Duration::from_millis(500);
+        while let Ok(written) = tokio::time::timeout(wait, relay.write_all(&[7; 65_536])).await {
+            written.unwrap();
+        }
+        drop(relay);
+        // The line is written when the relay ends.
+        world.logged(&["/unread", "bytes_recv="]).await;
+    });
+}
+
+#[test]
+fn a_client_that_has_said_all_and_leaves_ends_its_relay_though_the_endpoint_says_nothing() {
+    local(async {
+        let world = World::start().await;
+        let (_client, mut relay) = unread_relay(&world, "/silent").await;
+        relay.write_all(b"hello").await.unwrap();
+        relay.shutdown().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(relay);
+        world.logged(&["/silent", "bytes_recv="]).await;
     });
 }
