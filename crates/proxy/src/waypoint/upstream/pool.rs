@@ -193,8 +193,8 @@ impl Upstream {
     pub(crate) async fn lease<F>(
         self: &Rc<Self>,
         source: &Identity,
-        config: impl FnOnce() -> Config,
-        open: impl FnOnce() -> F,
+        config: impl Fn() -> Config,
+        open: impl Fn() -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,

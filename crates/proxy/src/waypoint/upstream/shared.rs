@@ -17,6 +17,9 @@ use super::wire::{Ends, Wire};
 /// read them, would collect them otherwise.
 const MOST: usize = 256;
 
+/// The number of connections that one request may open. Requests of others may fill each before it has its turn.
+const OPENINGS: usize = 3;
+
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
@@ -40,36 +43,33 @@ impl SharedConnections {
     pub(super) async fn lease<F>(
         &self,
         address: SocketAddr,
-        config: impl FnOnce() -> Config,
-        open: impl FnOnce() -> F,
+        config: impl Fn() -> Config,
+        open: impl Fn() -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,
     {
-        let mut open = Some((open, config));
+        let mut left = OPENINGS;
         loop {
             if let Some(opened) = self.ready() {
                 return Ok(Lease::shared(opened, true));
             }
             self.drop_unawaited();
             let under_way = self.opening.borrow().clone();
-            let opening = match (under_way, open.take()) {
-                (Some(opening), unused) => {
-                    open = unused;
-                    opening
-                }
-                (None, Some(_)) if self.open.borrow().len() >= MOST => {
+            let opening = match under_way {
+                Some(opening) => opening,
+                // The connections that were opened for this request are full, and so are all others.
+                None if left == 0 || self.open.borrow().len() >= MOST => {
                     return Err(UpstreamError::Full(address));
                 }
-                (None, Some((open, config))) => {
+                None => {
+                    left -= 1;
                     let opening = connect(open(), config(), self.group())
                         .boxed_local()
                         .shared();
                     self.opening.replace(Some(opening.clone()));
                     opening
                 }
-                // The connection that was opened for this request is full, and so are all others.
-                (None, None) => return Err(UpstreamError::Full(address)),
             };
             let opened = opening.clone().await;
             // Of all that waited, the first one that runs enters it.
@@ -84,6 +84,10 @@ impl SharedConnections {
             }
             if opened.0.is_ready() {
                 return Ok(Lease::shared(opened, !is_first));
+            }
+            // An endpoint that allows no stream would allow none on the next one either.
+            if opened.0.is_barred() {
+                return Err(UpstreamError::Full(address));
             }
         }
     }
@@ -204,6 +208,7 @@ mod tests {
     use lateen_http::{Length, Status};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
+    use tokio::task::LocalSet;
 
     use super::*;
     use crate::testing::soon;
@@ -284,5 +289,36 @@ mod tests {
         assert!(first.as_mut().now_or_never().is_none());
         let joined = connections.lease(address, http2, own).now_or_never();
         assert!(joined.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_connection_others_fill_opens_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // Its client makes one request at a time.
+        let one = || Config {
+            http2: lateen_h2::Config {
+                max_streams: 1,
+                ..lateen_h2::Config::requests()
+            }
+            .share(),
+            ..http2()
+        };
+        let open = || plain(address);
+        let test = async {
+            let connections = SharedConnections::default();
+            let mut opener = Box::pin(connections.lease(address, one, open));
+            let mut joiner = Box::pin(connections.lease(address, one, open));
+            assert!(opener.as_mut().now_or_never().is_none());
+            assert!(joiner.as_mut().now_or_never().is_none());
+            let joined = joiner.await.unwrap_or_else(|error| panic!("{error}"));
+            let request = joined.handle().request(&head("GET", "/", &[]), None);
+            let _open = request.unwrap();
+            let own = opener.await.unwrap_or_else(|error| panic!("{error}"));
+            assert!(own.handle().is_ready());
+        };
+        LocalSet::new()
+            .run_until(soon("two connections", test))
+            .await;
     }
 }
