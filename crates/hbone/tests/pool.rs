@@ -81,7 +81,7 @@ async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
         };
         let test = async {
             run(&first, 1).await.unwrap();
-            // What the first stream has left behind is over.
+            // Tasks of the first stream end meanwhile.
             tokio::time::sleep(Duration::from_millis(50)).await;
             let before = first.used();
             assert!(!before.is_zero());

@@ -5,6 +5,7 @@ mod application;
 mod bounds;
 mod connections;
 mod hostile;
+mod hostile_endpoints;
 mod leaving;
 mod listing;
 mod messages;

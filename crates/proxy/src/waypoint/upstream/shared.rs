@@ -159,46 +159,6 @@ async fn connect(
 }
 
 #[cfg(test)]
-mod bounds {
-    use lateen_exchange::Protocol;
-
-    use super::*;
-    use crate::waypoint::tests::head;
-
-    #[tokio::test]
-    async fn the_number_of_connections_to_one_endpoint_is_bounded() {
-        let connections = SharedConnections::default();
-        let address = SocketAddr::from(([192, 0, 2, 1], 80));
-        let config = || {
-            let http2 = lateen_h2::Config {
-                max_streams: 1,
-                ..lateen_h2::Config::requests()
-            };
-            Config {
-                timeouts: None,
-                http2: http2.share(),
-                ..Config::new(Protocol::Http2)
-            }
-        };
-        let none = || async move { Err(UpstreamError::Timeout(address)) };
-        let mut open = Vec::new();
-        for _ in 0..MOST {
-            let error = connections.lease(address, config, none).await.err();
-            assert!(matches!(error, Some(UpstreamError::Timeout(_))));
-            let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
-            let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
-            connections.open.borrow_mut().push((handle, None));
-            open.push((driver, exchange));
-        }
-        let error = connections.lease(address, config, none).await.err();
-        assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
-        let (_driver, exchange) = open.pop().unwrap();
-        drop(exchange);
-        assert!(connections.lease(address, config, none).await.is_ok());
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::rc::Rc;
     use std::time::Duration;
@@ -263,7 +223,7 @@ mod tests {
             };
             let test = async {
                 run(&first, 1).await.unwrap();
-                // What the first request has left behind is over.
+                // Tasks of the first request end meanwhile.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let before = first.used();
                 run(&second, 200).await.unwrap();
@@ -320,5 +280,37 @@ mod tests {
         LocalSet::new()
             .run_until(soon("two connections", test))
             .await;
+    }
+
+    #[tokio::test]
+    async fn the_number_of_connections_to_one_endpoint_is_bounded() {
+        let connections = SharedConnections::default();
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let config = || {
+            let http2 = lateen_h2::Config {
+                max_streams: 1,
+                ..lateen_h2::Config::requests()
+            };
+            Config {
+                timeouts: None,
+                http2: http2.share(),
+                ..Config::new(Protocol::Http2)
+            }
+        };
+        let none = || async move { Err(UpstreamError::Timeout(address)) };
+        let mut open = Vec::new();
+        for _ in 0..MOST {
+            let error = connections.lease(address, config, none).await.err();
+            assert!(matches!(error, Some(UpstreamError::Timeout(_))));
+            let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
+            let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
+            connections.open.borrow_mut().push((handle, None));
+            open.push((driver, exchange));
+        }
+        let error = connections.lease(address, config, none).await.err();
+        assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
+        let (_driver, exchange) = open.pop().unwrap();
+        drop(exchange);
+        assert!(connections.lease(address, config, none).await.is_ok());
     }
 }
