@@ -20,7 +20,7 @@ for side in client:n1:15001 echo:n2:15008; do
     check "the client's proxy is another one, without tunnels" lateen proxy replace n1 --drain 1s --wait
   fi
   check "$app: its proxy does nothing any more" freeze "$old"
-  ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 15s & QUEUED=$!
+  ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 60s & QUEUED=$!
   sleep 1
   queued=$(waiting "$uid" "$port")
   least=40; [ "$app" = client ] || least=1
@@ -45,7 +45,7 @@ printf '#!/bin/sh\nLATEEN_LISTENER_STORE=/nowhere exec %q "$@"\n' "$ROOT/bin/lat
 chmod +x "$WORK/alone"
 old=$(proxy_pid n1)
 check "the proxy does nothing any more" freeze "$old"
-ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 15s & QUEUED=$!
+ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 60s & QUEUED=$!
 sleep 1
 queued=$(waiting "$CLIENT" 15001)
 check "$queued connections wait for a proxy that does nothing" [ "$queued" -ge 40 ]

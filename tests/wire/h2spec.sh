@@ -29,8 +29,15 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$scratch"'
 # The whole workspace is named so that dependencies have the features with which `cargo test` has built them.
 cargo build --locked --quiet --workspace --example plain --example h2_plain --example echo_server
 # In a module of its own: it is a tool, and nothing of ours depends on it.
-(cd "$scratch" && GOFLAGS=-mod=mod GOBIN="$scratch" go install "github.com/summerwind/h2spec/cmd/h2spec@$version" 2>"$scratch/install") || {
-  cat "$scratch/install"; echo "not ok - h2spec can be built"; exit 1; }
+installed() {
+  for _ in 1 2 3; do
+    # A download may fail for the network's sake alone.
+    (cd "$scratch" && GOFLAGS=-mod=mod GOBIN="$scratch" go install "github.com/summerwind/h2spec/cmd/h2spec@$version" 2>"$scratch/install") && return
+    sleep 5
+  done
+  return 1
+}
+installed || { cat "$scratch/install"; echo "not ok - h2spec can be built"; exit 1; }
 
 suite() { # EXAMPLE EXPECTED [WORD...]: words for the example
   local port run name=$1
