@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Thousands of raw requests through a waypoint, Envoy, nginx and HAProxy: what reaches the server behind each is equal, or the difference
-# has a row with a reason in docs/reference/hostile-http.md. Then clients that mean harm, with a polite one beside them.
-# SEEDS="2 3" CASES=4000 sends other requests instead, and plays no clients. WRITE=1 writes what is seen into the page.
+# has a row with a reason in docs/reference/hostile-http.md. Then clients and servers that mean harm, with a polite client beside them.
+# SEEDS="2 3" CASES=4000 sends other requests instead, and plays nobody. WRITE=1 writes what is seen into the page.
 # bites: let has_encoded_dots in crates/http/src/path/normalise.rs return false: dots before an encoded slash reach the server.
 source "$(dirname "$0")/lib.sh"
 LANES=12
@@ -10,7 +10,7 @@ waypoint() { LATEEN_NAME=$MESH "$LATEEN" waypoint "$@"; }
 
 check "the tool is built" env -C "$ROOT" CGO_ENABLED=0 go build -trimpath -o "$TOOL" ./internal/tools/hostilehttp
 check "up" lateen up --nodes 2
-ports() { for ((lane = 0; lane <= LANES; lane++)); do echo "    - {name: http-$lane, port: $((FIRST + lane))}"; done; }
+ports() { for ((lane = 0; lane <= LANES + 1; lane++)); do echo "    - {name: http-$lane, port: $((FIRST + lane))}"; done; }
 pod() { # NAME NODE
   cat <<Y
 ---
@@ -45,7 +45,7 @@ Y
   pod site 2
   pod client 1
 }
-check "a server with a port for each lane, and a client" lateen apply -f - < <(objects)
+check "a server with a port for each lane and two more, and a client" lateen apply -f - < <(objects)
 check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
 check "ready, captured" lateen wait deployment/site deployment/client
 check "a waypoint" waypoint apply --name way --for service --wait

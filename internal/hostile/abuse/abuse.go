@@ -1,5 +1,5 @@
-// Package abuse plays clients that mean harm by what they do, and polite ones beside them. It judges what a proxy says to the
-// former, and counts what it gives to the latter.
+// Package abuse plays clients and servers that mean harm by what they do, and polite clients beside them. It judges what a proxy says to
+// the former, and counts what it gives to the latter.
 package abuse
 
 import (

@@ -173,7 +173,7 @@ func playSlow(o options, t *tally, here *target, wait *sync.WaitGroup) {
 	}
 }
 
-// play has all other clients mean harm at once, and a polite one beside them.
+// play has all other clients mean harm at once and servers one after the other, and a polite client beside them.
 func play(o options, t *tally, here *target) {
 	polite := abuse.Begin(here.dialer(o.lanes))
 	time.Sleep(3 * time.Second)
@@ -185,6 +185,12 @@ func play(o options, t *tally, here *target) {
 			wait.Go(func() { said[i] = c.Run(here.dialer(0)) })
 		}
 	}
+	heard := make([]string, len(abuse.Servers))
+	wait.Go(func() {
+		for i, s := range abuse.Servers {
+			heard[i] = here.door.Play(here.dialer(o.lanes+1), s)
+		}
+	})
 	var unread int64
 	var unreadErr error
 	wait.Go(func() { unread, unreadErr = abuse.Unread(here.dialer(1), here.lanes[1]) })
@@ -196,6 +202,9 @@ func play(o options, t *tally, here *target) {
 		if !c.Slow {
 			t.said(c, said[i])
 		}
+	}
+	for i, s := range abuse.Servers {
+		t.got(s, heard[i])
 	}
 	// What the kernels and both proxies keep of a connection.
 	const most = 64 << 20
@@ -223,4 +232,12 @@ func (t *tally) said(c abuse.Client, got string) {
 		problems = []string{"want " + c.Want}
 	}
 	t.check(problems, "%s: %s", c.Name, got)
+}
+
+func (t *tally) got(s abuse.Server, got string) {
+	var problems []string
+	if got != s.Want {
+		problems = []string{"want " + s.Want}
+	}
+	t.check(problems, "a server with %s: %s", s.Name, got)
 }

@@ -1,8 +1,8 @@
 // Command hostilehttp sends hostile requests through a waypoint and through other proxies, compares what reaches the server behind
-// each, and plays clients that mean harm. docs/reference/hostile-http.md has the differences and their reasons.
+// each, and plays clients and servers that mean harm. docs/reference/hostile-http.md has the differences and their reasons.
 //
 // It prints a line "ok - …" or "not ok - …" for each check, and ends with 1 if one failed. The waypoint serves a Service with a port
-// for each lane and one more; the servers listen on the same ports in the network of the Service's pod. Other proxies run in the
+// for each lane and two more; the servers listen on the same ports in the network of the Service's pod. Other proxies run in the
 // network of this process.
 package main
 
@@ -50,7 +50,7 @@ func main() {
 	}
 	flag.StringVar(&o.page, "page", "docs/reference/hostile-http.md", "page with the differences")
 	flag.BoolVar(&o.write, "write", false, "write what was observed into the page; reasons stay")
-	flag.BoolVar(&o.abuse, "abuse", false, "play clients that mean harm as well")
+	flag.BoolVar(&o.abuse, "abuse", false, "play clients and servers that mean harm as well")
 	show := flag.Int("show", 0, "print this case and end")
 	flag.Parse()
 	if *show > 0 {

@@ -22,6 +22,8 @@ type target struct {
 	name  string
 	dial  func(lane int, http2 bool) (net.Conn, error)
 	lanes []*upstream.Lane
+	// door has the servers that mean harm. The proxy under test alone has one.
+	door *abuse.Door
 
 	// These are kept of the proxy under test alone.
 	mu sync.Mutex
@@ -35,9 +37,13 @@ func (t *target) close() {
 	for _, l := range t.lanes {
 		l.Close()
 	}
+	if t.door != nil {
+		t.door.Close()
+	}
 }
 
-// waypoint is the proxy under test. It has a lane more than the comparison needs, for clients that mean harm and those beside them.
+// waypoint is the proxy under test. It has a lane more than the comparison needs, for clients that mean harm and those beside them, and a
+// port behind that for servers that mean harm.
 func waypoint(o options) (*target, error) {
 	inside, err := netns.Open(o.client)
 	if err != nil {
@@ -56,7 +62,7 @@ func waypoint(o options) (*target, error) {
 		})
 		return conn, err
 	}
-	for lane := range o.lanes + 1 {
+	for lane := range o.lanes + 2 {
 		var listener net.Listener
 		err := behind.Do(func() (err error) {
 			listener, err = net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", o.port+lane))
@@ -65,6 +71,10 @@ func waypoint(o options) (*target, error) {
 		if err != nil {
 			t.close()
 			return nil, fmt.Errorf("a server in the pod: %w", err)
+		}
+		if lane > o.lanes {
+			t.door = abuse.Open(listener)
+			break
 		}
 		t.lanes = append(t.lanes, upstream.Serve(listener))
 	}
