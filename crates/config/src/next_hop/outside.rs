@@ -4,7 +4,7 @@
 //! The client, or the owner of the name, decides where the connection goes. So it must lead out of the mesh: neither to the proxy
 //! itself nor to a workload or service whose own policies would be passed by.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::choose::Picked;
 use super::hop::{Choice, NextHop, Resolve};
@@ -31,8 +31,8 @@ pub(super) fn original(
         });
     }
     match reserved(source, address) {
-        // The author of an entry may mean a link-local address, such as that of a cloud's metadata. A range says no such thing.
-        Some(LINK_LOCAL) if service.lists_exactly(network, address) => Ok(()),
+        // The author of an entry may mean a link-local address, or that of a cloud's metadata. A range says no such thing.
+        Some(LINK_LOCAL | OF_METADATA) if service.lists_exactly(network, address) => Ok(()),
         Some(what) => Err(Refusal::Reserved {
             service: service.key.clone(),
             address,
@@ -43,11 +43,22 @@ pub(super) fn original(
 }
 
 const LINK_LOCAL: &str = "a link-local address";
+const OF_METADATA: &str = "the address of a cloud's metadata";
+
+/// Addresses of clouds' metadata that are not link-local: those of AWS and Google Cloud over IPv6.
+const METADATA: [IpAddr; 2] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
 
 /// The kind of an address that no place outside of the proxy's own pod has.
 fn reserved(source: &Workload, address: IpAddr) -> Option<&'static str> {
+    let address = meant(address);
     if source.addresses.contains(&address) {
         return Some("the proxy's own address");
+    }
+    if METADATA.contains(&address) {
+        return Some(OF_METADATA);
     }
     let is_link_local = match address {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -64,7 +75,7 @@ fn reserved(source: &Workload, address: IpAddr) -> Option<&'static str> {
 ///
 /// A link-local address is none of these: the author of an entry may mean that of a cloud's metadata.
 pub fn own_machine(source: &Workload, address: IpAddr) -> Option<&'static str> {
-    let address = address.to_canonical();
+    let address = meant(address);
     // A proxy whose own address is on loopback belongs to a mesh on loopback, where the other addresses are other workloads'.
     let on_loopback = || source.addresses.iter().any(IpAddr::is_loopback);
     if address.is_loopback() && !on_loopback() {
@@ -80,6 +91,21 @@ pub fn own_machine(source: &Workload, address: IpAddr) -> Option<&'static str> {
     }
     let is_broadcast = matches!(address, IpAddr::V4(ip) if ip.is_broadcast());
     (address.is_multicast() || is_broadcast).then_some("an address of many")
+}
+
+/// The address of IPv4 that one of IPv6 stands for: by mapping, or for a translator with the well-known prefix (RFC 6052 §2.1). Others
+/// stay.
+fn meant(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => match ip.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+                let [.., a, b, c, d] = ip.octets();
+                IpAddr::from([a, b, c, d])
+            }
+            _ => IpAddr::V6(ip),
+        },
+        ip => ip,
+    }
 }
 
 impl Resolve {

@@ -421,6 +421,11 @@ fn a_name_leads_a_proxy_that_dials_itself_to_no_place_of_its_own_machine_or_link
         ("169.254.169.254", "a link-local address"),
         ("::ffff:169.254.169.254", "a link-local address"),
         ("fe80::1", "a link-local address"),
+        ("fd00:ec2::254", "the address of a cloud's metadata"),
+        ("fd20:ce::254", "the address of a cloud's metadata"),
+        // A translator sends these to the same places.
+        ("64:ff9b::7f00:1", "a loopback address"),
+        ("64:ff9b::a9fe:a9fe", "a link-local address"),
         ("10.244.1.1", "the proxy's own address"),
         ("224.0.0.1", "an address of many"),
         ("ff02::1", "an address of many"),
@@ -439,7 +444,12 @@ fn a_name_leads_a_proxy_that_dials_itself_to_no_place_of_its_own_machine_or_link
             assert!(refusal.contains(part), "{address}: {refusal}");
         }
     }
-    for address in ["192.0.2.9", "10.244.2.1", "2001:db8::1"] {
+    for address in [
+        "192.0.2.9",
+        "10.244.2.1",
+        "2001:db8::1",
+        "64:ff9b::c000:209",
+    ] {
         assert_eq!(name.admit_address(&own, address.parse().unwrap()), Ok(()));
     }
 }

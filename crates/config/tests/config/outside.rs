@@ -150,6 +150,8 @@ fn a_range_does_not_lead_to_the_proxy_itself_or_to_its_machine() {
         "[::1]:80",
         "[::]:80",
         "[fe80::1]:80",
+        "[fd00:ec2::254]:80",
+        "[64:ff9b::a9fe:a9fe]:80",
         "[ff02::1]:80",
     ] {
         let refused = go(&snapshot, "none.example", to);
@@ -166,16 +168,20 @@ fn a_range_does_not_lead_to_the_proxy_itself_or_to_its_machine() {
 }
 
 #[test]
-fn a_link_local_address_that_an_entry_names_is_meant() {
-    let snapshot = Mesh::new()
-        .with(pod("gate", "10.244.1.1"))
-        .with(unresolved(vec![at("", "169.254.169.254")]))
-        .snapshot();
-    let to = "169.254.169.254:80";
-    assert_eq!(
-        target(go(&snapshot, "none.example", to)),
-        Some(to.parse().unwrap())
-    );
+fn an_address_of_metadata_that_an_entry_names_is_meant() {
+    for (named, to) in [
+        ("169.254.169.254", "169.254.169.254:80"),
+        ("fd00:ec2::254", "[fd00:ec2::254]:80"),
+    ] {
+        let snapshot = Mesh::new()
+            .with(pod("gate", "10.244.1.1"))
+            .with(unresolved(vec![at("", named)]))
+            .snapshot();
+        assert_eq!(
+            target(go(&snapshot, "none.example", to)),
+            Some(to.parse().unwrap())
+        );
+    }
 }
 
 #[test]
@@ -255,6 +261,10 @@ fn a_host_does_not_lead_to_the_proxy_itself_or_to_its_machine() {
         "::",
         "169.254.169.254",
         "fe80::1",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "64:ff9b::127.0.0.1",
+        "64:ff9b::a9fe:a9fe",
         "10.244.1.1",
         "224.0.0.1",
         "255.255.255.255",
