@@ -193,7 +193,7 @@ impl Failure {
             _ => RequestFlags::UpstreamConnectionTermination,
         };
         let code = match error {
-            Error::Reset(code) => *code,
+            Error::Reset(code) => passed_on(*code),
             _ => Code::INTERNAL_ERROR,
         };
         // Another attempt would have no more room.
@@ -225,6 +225,15 @@ impl Failure {
             code,
             repeat,
         }
+    }
+}
+
+/// The code for a client whose answer the endpoint has broken off by `code`. The client takes it for the waypoint's own. So no endpoint
+/// may say that the connection is at fault, that nobody has processed the request, or that the answer is complete.
+fn passed_on(code: Code) -> Code {
+    match code {
+        Code::CANCEL | Code::CONNECT_ERROR | Code::ENHANCE_YOUR_CALM => code,
+        _ => Code::INTERNAL_ERROR,
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_exchange::{Protocol, server};
+use lateen_exchange::{Error, Protocol, server};
 use lateen_h2::{Code, Config, Connection, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::FramedRequest;
 use lateen_proto::workload::AppProtocol;
@@ -334,6 +334,47 @@ fn trailers_behind_content_of_a_known_length_arrive_though_they_come_later() {
         let (_, content) = answer(&exchange).await;
         assert_eq!(&content[..], b"hello");
         assert!(exchange.trailers().is_some());
+    });
+}
+
+/// A client takes the code for the waypoint's own. It would repeat a request that was refused, take an answer that ends without an
+/// error for complete, and open another connection after an error of the protocol.
+#[test]
+fn an_endpoint_that_breaks_its_answer_off_says_nothing_about_the_clients_connection() {
+    local(async {
+        for (said, told) in [
+            (Code::CANCEL, Code::CANCEL),
+            (Code::ENHANCE_YOUR_CALM, Code::ENHANCE_YOUR_CALM),
+            (Code::NO_ERROR, Code::INTERNAL_ERROR),
+            (Code::PROTOCOL_ERROR, Code::INTERNAL_ERROR),
+            (Code::REFUSED_STREAM, Code::INTERNAL_ERROR),
+            (Code::HTTP_1_1_REQUIRED, Code::INTERNAL_ERROR),
+        ] {
+            let (world, endpoint) = of_http2().await;
+            let breaks = move |_: FramedRequest, exchange: server::Exchange| async move {
+                let length = lateen_http::Length::Delimited;
+                exchange.reply(lateen_http::Status::OK, &[], length)?;
+                exchange.send(Bytes::from_static(b"some")).await?;
+                // The content has left by then.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                exchange.reset(said);
+                Ok(())
+            };
+            let _application = Application::plain(endpoint, Protocol::Http2, breaks).await;
+            let client = connection(world.stream().await, Protocol::Http2);
+            let exchange = client.request(&head("GET", "/", &[]), None).unwrap();
+            exchange.finish().unwrap();
+            exchange.answer().await.unwrap();
+            assert_eq!(
+                exchange.data().await.unwrap().as_deref(),
+                Some(&b"some"[..])
+            );
+            let heard = exchange.data().await.unwrap_err();
+            assert!(
+                matches!(heard, Error::Reset(code) if code == told),
+                "{said}: {heard}"
+            );
+        }
     });
 }
 
