@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Thousands of raw requests through a waypoint, Envoy, nginx and HAProxy: what reaches the server behind each is equal, or the difference
 # has a row with a reason in docs/reference/hostile-http.md. Then clients and servers that mean harm, with a polite client beside them.
+# MEASURE=6 measures in six rounds what the polite client waits for beside each of the others, one at a time, and does nothing else.
 # SEEDS="2 3" CASES=4000 sends other requests instead, and plays nobody. WRITE=1 writes what is seen into the page.
 # bites: let has_encoded_dots in crates/http/src/path/normalise.rs return false: dots before an encoded slash reach the server.
 source "$(dirname "$0")/lib.sh"
@@ -44,10 +45,11 @@ $(ports)
 Y
   pod site 2
   pod client 1
+  pod polite 1
 }
-check "a server with a port for each lane and two more, and a client" lateen apply -f - < <(objects)
+check "a server with a port for each lane and two more, a client and a polite one" lateen apply -f - < <(objects)
 check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
-check "ready, captured" lateen wait deployment/site deployment/client
+check "ready, captured" lateen wait deployment/site deployment/client deployment/polite
 check "a waypoint" waypoint apply --name way --for service --wait
 check "the service asks for it" lateen label svc site istio.io/use-waypoint=way
 check "a policy denies a path to everybody" lateen apply -f - <<'Y'
@@ -83,7 +85,7 @@ other haproxy "$(PATH=$PATH:/usr/sbin type -P haproxy)" 2.6
 run() {
   local netns=/proc/$(engine_pid)/root$RUN/netns
   unshare --net --pid --fork --kill-child bash -c 'ip link set lo up && exec "$@"' - "$TOOL" -waypoint "$(lateen get svc site -o json | jq -r .spec.clusterIP)" -port $FIRST -lanes $LANES \
-    -client-netns "$netns/$(pod_uid client-)" -upstream-netns "$netns/$(pod_uid site-)" -page "$PAGE" ${others[@]+"${others[@]}"} "$@"
+    -client-netns "$netns/$(pod_uid client-)" -polite-netns "$netns/$(pod_uid polite-)" -upstream-netns "$netns/$(pod_uid site-)" -page "$PAGE" ${others[@]+"${others[@]}"} "$@"
 }
 counted() { # counts the checks that the tool prints
   local line begun=
@@ -96,7 +98,12 @@ counted() { # counts the checks that the tool prints
   done < <(run "$@" 2>&1; [ $? -le 1 ] || echo "not ok - the tool ended with another code than 0 and 1")
   [ -n "$begun" ] || not_ok "the tool made no check"
 }
-if [ -n "${WRITE:-}" ]; then counted -write
+if [ -n "${MEASURE:-}" ]; then
+  others=()
+  measured() { run -measure "$MEASURE" >"$WORK/table" 2>"$WORK/why" || { cat "$WORK/why"; return 1; }; }
+  check "a polite client is measured beside each of the others" measured
+  cat "$WORK/table"
+elif [ -n "${WRITE:-}" ]; then counted -write
 elif [ -z "${SEEDS:-}" ]; then
   counted -abuse
 else

@@ -92,16 +92,49 @@ func TestAPoliteClientCountsWhatItGets(t *testing.T) {
 	listener, dial := listen(t)
 	lane := upstream.Serve(listener)
 	defer lane.Close()
-	served := Begin(dial)
-	refused := Begin(answering(t, func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }))
+	const pause = 20 * time.Millisecond
+	served := Begin(dial, pause)
+	refuse := func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }
+	refused := Begin(answering(t, refuse), pause)
 	time.Sleep(300 * time.Millisecond)
 	served.End()
 	_ = listener.Close()
 	refused.End()
-	if s := served.Lap(); s.Answered == 0 || len(s.Failed) > 0 || s.P99 < s.P50 {
+	if s := served.Lap(); len(s.Times) == 0 || len(s.Failed) > 0 || s.Percentile(99) < s.Percentile(50) {
 		t.Errorf("%+v", s)
 	}
-	if s := refused.Lap(); s.Answered > 0 || len(s.Failed) == 0 {
+	if s := refused.Lap(); len(s.Times) > 0 || len(s.Failed) == 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestPercentilesOfAnswers(t *testing.T) {
+	var s Served
+	if got := s.Percentile(99); got != 0 {
+		t.Errorf("without answers: %v", got)
+	}
+	for i := range 200 {
+		s.Times = append(s.Times, time.Duration(i))
+	}
+	for hundredths, want := range map[int]time.Duration{0: 0, 50: 100, 99: 198, 100: 199} {
+		if got := s.Percentile(hundredths); got != want {
+			t.Errorf("%d: %v, want %v", hundredths, got, want)
+		}
+	}
+}
+
+func TestABusyClientIsAnsweredUntilItStops(t *testing.T) {
+	listener, dial := listen(t)
+	lane := upstream.Serve(listener)
+	defer lane.Close()
+	stop := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+	if answered, err := Busy(dial, stop); answered < 2 || err != nil {
+		t.Errorf("%d answers, %v", answered, err)
+	}
+	stop = make(chan struct{})
+	defer close(stop)
+	if _, err := Busy(answering(t, func(io.Writer) {}), stop); err == nil {
+		t.Error("a server that says nothing answers")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/hostile/cases"
 )
 
-// Polite is a client that sends a request every 20 milliseconds, by turns on a kept and on a new connection.
+// Polite is a client that sends a request at a time, by turns on a kept and on a new connection.
 type Polite struct {
 	stop chan struct{}
 	done chan struct{}
@@ -24,15 +24,22 @@ type Polite struct {
 
 // Served is what a polite client got.
 type Served struct {
-	Answered int
 	// Failed are the requests that were not answered by 200.
 	Failed []string
-	P50    time.Duration
-	P99    time.Duration
+	// Times of the answered requests, the shortest first.
+	Times []time.Duration
 }
 
-// Begin starts a polite client.
-func Begin(dial Dial) *Polite {
+// Percentile is the time within which so many hundredths of the requests were answered. Without requests it is zero.
+func (s Served) Percentile(hundredths int) time.Duration {
+	if len(s.Times) == 0 {
+		return 0
+	}
+	return s.Times[min(len(s.Times)-1, len(s.Times)*hundredths/100)]
+}
+
+// Begin starts a polite client, which pauses before each request.
+func Begin(dial Dial, pause time.Duration) *Polite {
 	p := &Polite{stop: make(chan struct{}), done: make(chan struct{})}
 	by := func(context.Context, string, string) (net.Conn, error) { return dial() }
 	kept := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: by}}
@@ -44,7 +51,7 @@ func Begin(dial Dial) *Polite {
 			select {
 			case <-p.stop:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(pause):
 			}
 			p.ask([]*http.Client{kept, fresh}[n%2])
 		}
@@ -79,11 +86,8 @@ func (p *Polite) ask(by *http.Client) {
 func (p *Polite) Lap() Served {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Served{Answered: len(p.times), Failed: p.failed}
-	if n := len(p.times); n > 0 {
-		slices.Sort(p.times)
-		s.P50, s.P99 = p.times[n/2], p.times[min(n-1, n*99/100)]
-	}
+	slices.Sort(p.times)
+	s := Served{Failed: p.failed, Times: p.times}
 	p.times, p.failed = nil, nil
 	return s
 }

@@ -15,7 +15,8 @@ import (
 	"lateen.dev/lateen/internal/hostile/report"
 )
 
-// compare sends the cases, judges what became of them, and plays clients that mean harm.
+// compare sends the cases, judges what became of them, and plays clients that mean harm. Or it measures what a polite client beside
+// such clients waits for.
 func compare(o options, t *tally) error {
 	if o.waypoint == "" || o.client == "" || o.upstream == "" {
 		return errors.New("name the Service and both network namespaces: -waypoint, -client-netns, -upstream-netns")
@@ -25,6 +26,9 @@ func compare(o options, t *tally) error {
 		return err
 	}
 	defer here.close()
+	if o.measure > 0 {
+		return measure(o, here)
+	}
 	targets := []*target{here}
 	var present []string
 	for _, kind := range slices.Sorted(maps.Keys(o.programs)) {
@@ -175,7 +179,7 @@ func playSlow(o options, t *tally, here *target, wait *sync.WaitGroup) {
 
 // play has all other clients mean harm at once and servers one after the other, and a polite client beside them.
 func play(o options, t *tally, here *target) {
-	polite := abuse.Begin(here.dialer(o.lanes))
+	polite := abuse.Begin(here.politely(o.lanes), 20*time.Millisecond)
 	time.Sleep(3 * time.Second)
 	before := polite.Lap()
 	var wait sync.WaitGroup
@@ -217,11 +221,11 @@ func play(o options, t *tally, here *target) {
 	}
 	t.check(problems, "a client that reads nothing of an answer without end: the server can write %d KiB of it", unread>>10)
 	starved := slices.Concat(before.Failed, during.Failed)
-	if before.Answered == 0 || during.Answered == 0 {
-		starved = append(starved, fmt.Sprintf("it got %d answers before the others began, and %d beside them", before.Answered, during.Answered))
+	if len(before.Times) == 0 || len(during.Times) == 0 {
+		starved = append(starved, fmt.Sprintf("it got %d answers before the others began, and %d beside them", len(before.Times), len(during.Times)))
 	}
-	t.check(starved, "a polite client is answered all along: %d requests, p50 %.1f ms, p99 %.1f ms; before %.1f and %.1f ms", during.Answered,
-		milliseconds(during.P50), milliseconds(during.P99), milliseconds(before.P50), milliseconds(before.P99))
+	t.check(starved, "a polite client is answered all along: %d requests, p50 %.1f ms, p99 %.1f ms; before %.1f and %.1f ms", len(during.Times),
+		milliseconds(during.Percentile(50)), milliseconds(during.Percentile(99)), milliseconds(before.Percentile(50)), milliseconds(before.Percentile(99)))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

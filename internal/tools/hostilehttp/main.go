@@ -29,11 +29,13 @@ type options struct {
 	waypoint string
 	port     int
 	client   string
+	polite   string
 	upstream string
 	programs map[peers.Kind]*string
 	page     string
 	write    bool
 	abuse    bool
+	measure  int
 }
 
 func main() {
@@ -44,6 +46,7 @@ func main() {
 	flag.StringVar(&o.waypoint, "waypoint", "", "address of a Service that a waypoint serves")
 	flag.IntVar(&o.port, "port", 8000, "first port of the Service")
 	flag.StringVar(&o.client, "client-netns", "", "file of the network namespace of a captured pod")
+	flag.StringVar(&o.polite, "polite-netns", "", "the same of the pod of a polite client; empty is that of -client-netns")
 	flag.StringVar(&o.upstream, "upstream-netns", "", "file of the network namespace of the Service's pod")
 	for _, kind := range []peers.Kind{peers.Envoy, peers.Nginx, peers.HAProxy} {
 		o.programs[kind] = flag.String(string(kind), "", "program to compare with; empty leaves it out")
@@ -51,6 +54,7 @@ func main() {
 	flag.StringVar(&o.page, "page", "docs/reference/hostile-http.md", "page with the differences")
 	flag.BoolVar(&o.write, "write", false, "write what was observed into the page; reasons stay")
 	flag.BoolVar(&o.abuse, "abuse", false, "play clients and servers that mean harm as well")
+	flag.IntVar(&o.measure, "measure", 0, "rounds in which to measure what a polite client beside each of the others waits for, in place of all else")
 	show := flag.Int("show", 0, "print this case and end")
 	flag.Parse()
 	if *show > 0 {

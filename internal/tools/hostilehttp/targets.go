@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -19,9 +20,11 @@ import (
 
 // target is a proxy with a server of its own for each lane.
 type target struct {
-	name  string
-	dial  func(lane int, http2 bool) (net.Conn, error)
-	lanes []*upstream.Lane
+	name string
+	dial func(lane int, http2 bool) (net.Conn, error)
+	// polite dials from another pod. It is there for the proxy under test alone.
+	polite func(lane int) (net.Conn, error)
+	lanes  []*upstream.Lane
 	// door has the servers that mean harm. The proxy under test alone has one.
 	door *abuse.Door
 
@@ -45,23 +48,34 @@ func (t *target) close() {
 // waypoint is the proxy under test. It has a lane more than the comparison needs, for clients that mean harm and those beside them, and a
 // port behind that for servers that mean harm.
 func waypoint(o options) (*target, error) {
-	inside, err := netns.Open(o.client)
+	from := func(pod string) (func(lane int) (net.Conn, error), error) {
+		inside, err := netns.Open(pod)
+		if err != nil {
+			return nil, fmt.Errorf("the client's pod: %w", err)
+		}
+		return func(lane int) (conn net.Conn, err error) {
+			err = inside.Do(func() (err error) {
+				conn, err = net.Dial("tcp", net.JoinHostPort(o.waypoint, fmt.Sprint(o.port+lane)))
+				return err
+			})
+			return conn, err
+		}, nil
+	}
+	client, err := from(o.client)
 	if err != nil {
-		return nil, fmt.Errorf("the client's pod: %w", err)
+		return nil, err
+	}
+	polite, err := from(cmp.Or(o.polite, o.client))
+	if err != nil {
+		return nil, err
 	}
 	behind, err := netns.Open(o.upstream)
 	if err != nil {
 		return nil, fmt.Errorf("the server's pod: %w", err)
 	}
 	defer func() { _ = behind.Close() }()
-	t := &target{name: report.Here}
-	t.dial = func(lane int, _ bool) (conn net.Conn, err error) {
-		err = inside.Do(func() (err error) {
-			conn, err = net.Dial("tcp", net.JoinHostPort(o.waypoint, fmt.Sprint(o.port+lane)))
-			return err
-		})
-		return conn, err
-	}
+	t := &target{name: report.Here, polite: polite}
+	t.dial = func(lane int, _ bool) (net.Conn, error) { return client(lane) }
 	for lane := range o.lanes + 2 {
 		var listener net.Listener
 		err := behind.Do(func() (err error) {
@@ -84,6 +98,11 @@ func waypoint(o options) (*target, error) {
 // dialer opens connections of one lane.
 func (t *target) dialer(lane int) abuse.Dial {
 	return func() (net.Conn, error) { return t.dial(lane, false) }
+}
+
+// politely opens connections of one lane from the pod of a polite client.
+func (t *target) politely(lane int) abuse.Dial {
+	return func() (net.Conn, error) { return t.polite(lane) }
 }
 
 // peer starts another proxy. stop ends it.
