@@ -90,7 +90,7 @@ out=$("$LATEEN" lab run aa-null --peer envoy=/bin/true 2>&1); code=$?
 equal "a program that is no Envoy is refused" 64 "$code"
 check "with the reason" grep -q "/bin/true is no Envoy" <<<"$out"
 out=$("$LATEEN" lab run aa-null --peer haproxy=/bin/true 2>&1)
-check "a peer of an unknown kind is told which there are" grep -q "use none, lateen, waypoint, or one of ztunnel, ztunnel-one, envoy, envoy-http1, envoy-balanced, envoy-waypoint with =PATH" <<<"$out"
+check "a peer of an unknown kind is told which there are" grep -q "use none, lateen, waypoint, or one of ztunnel, ztunnel-one, envoy, envoy-http1, envoy-balanced, envoy-waypoint, envoy-one-listener with =PATH" <<<"$out"
 
 cat >pair.yaml <<'Y'
 title: Pair

@@ -32,20 +32,27 @@ import (
 )
 
 // EnvoyWaypoint is lateen with a stock Envoy as the waypoint in front of all services of the topology. The Envoy has the listeners and
-// filters that an istiod gives a waypoint, without those that a stock Envoy lacks. The node proxies are lateen's own.
+// filters that an istiod gives a waypoint, without those that a stock Envoy lacks. The node proxies are lateen's own. With one listener the
+// Envoy has no tunnels: the node proxy ends them and begins them, and tells the Envoy by the PROXY protocol who the client is.
 type EnvoyWaypoint struct {
-	about     results.Plane
-	local     *Local
-	authority func(mesh string) (*envoy.Authority, error)
+	about       results.Plane
+	local       *Local
+	oneListener bool
+	authority   func(mesh string) (*envoy.Authority, error)
 }
 
 // NewEnvoyWaypoint makes a plane of an Envoy's executable. mesh is the name of the mesh that Start makes.
-func NewEnvoyWaypoint(engine Engine, mesh, name, path string) *EnvoyWaypoint {
+func NewEnvoyWaypoint(engine Engine, mesh, name, path string, oneListener bool) *EnvoyWaypoint {
+	listeners := results.ThreeListeners
+	if oneListener {
+		listeners = results.OneListener
+	}
 	return &EnvoyWaypoint{
 		about: results.Plane{Name: name, Kind: results.KindEnvoyWaypoint, Path: path, SHA256: checksum(path), Settings: map[string]string{
-			"configuration": "istiod " + istiod.Commit, "without": strings.Join(istiod.Lacking(), " "), "access_log": "stdout, Istio's text format", "telemetry": "counters",
+			"configuration": "istiod " + istiod.Commit, "without": strings.Join(istiod.Lacking(oneListener), " "), "access_log": "stdout, Istio's text format",
+			"telemetry": "counters", results.SettingListeners: listeners,
 		}},
-		local: NewLocal(engine, mesh, name, results.KindEnvoyWaypoint, ""), authority: meshsAuthority,
+		local: NewLocal(engine, mesh, name, results.KindEnvoyWaypoint, ""), oneListener: oneListener, authority: meshsAuthority,
 	}
 }
 
@@ -171,7 +178,7 @@ func (b *envoyWaypointBench) reconcile(ctx context.Context) error {
 		return err
 	}
 	config, err := istiod.Bootstrap(istiod.Config{
-		Name: waypointNamespace + "/" + waypointName, Dir: manifestDir, AdminPort: adminPort, Services: services,
+		Name: waypointNamespace + "/" + waypointName, Dir: manifestDir, AdminPort: adminPort, Services: services, OneListener: b.plane.oneListener,
 	})
 	if err != nil {
 		return err
@@ -188,7 +195,7 @@ func (b *envoyWaypointBench) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	document, err := envoyWaypointObjects(b.topology.Nodes, b.workers, name, b.shown())
+	document, err := b.objects(name)
 	if err != nil {
 		return err
 	}
@@ -266,11 +273,18 @@ func (b *envoyWaypointBench) replaced(ctx context.Context, before []string) (str
 			return "the end of the waypoint's pod " + p.Name, nil
 		case !p.Ready:
 			return "the waypoint's pod " + p.Name + " (" + strings.TrimSpace(p.Phase+" "+p.Reason) + ")", nil
+		case b.plane.oneListener && !p.Redirection:
+			return strings.TrimSpace("the waypoint's pod " + p.Name + " to be captured " + p.MeshReason), nil
 		}
 		name = p.Name
 	}
 	if name == "" {
 		return "the waypoint's pod", nil
+	}
+	if b.plane.oneListener { // no probe reaches a loopback address
+		if _, err := b.get(ctx, adminPort, "/ready"); err != nil {
+			return "the Envoy in pod " + name + " (" + err.Error() + ")", ctx.Err()
+		}
 	}
 	page, err := b.client.ControlDebug(ctx, "debug/resources?type=Address")
 	if unreachable := (*api.Error)(nil); errors.As(err, &unreachable) {
@@ -294,18 +308,24 @@ const manifestDir = api.RunRoot + "/manifest"
 // adminPort is where the Envoy answers about itself in its pod.
 const adminPort = 15000
 
-// envoyWaypointObjects are a Gateway of Istio's class, which nobody deploys here, and the objects that Istio makes of one, with the Envoy in
-// the pod. config is its configuration's name in dir.
-func envoyWaypointObjects(nodes, workers int, config, dir string) (api.Document, error) {
+// objects are a Gateway of Istio's class, which nobody deploys here, and the objects that Istio makes of one, with the Envoy in the pod. config
+// is its configuration's name in the directory that the pod sees.
+func (b *envoyWaypointBench) objects(config string) (api.Document, error) {
 	metadata := map[string]any{"name": waypointName, "namespace": waypointNamespace}
 	labels := map[string]string{wellknown.GatewayName: waypointName, wellknown.GatewayManaged: waypoint.Managed}
 	podLabels := map[string]string{wellknown.Tunnel: "http", wellknown.DataplaneMode: "none"}
-	maps.Copy(podLabels, labels)
-	selector := map[string]string{wellknown.GatewayName: waypointName}
 	container := map[string]any{
-		"name": waypoint.Container, "image": "envoy", "command": append([]string{manifestDir + "/envoy"}, istiod.Arguments(manifestDir+"/"+config, workers)...),
+		"name": waypoint.Container, "image": "envoy", "command": append([]string{manifestDir + "/envoy"}, istiod.Arguments(manifestDir+"/"+config, b.workers)...),
 		"readinessProbe": map[string]any{"tcpSocket": map[string]any{"port": waypoint.HBONEPort}, "periodSeconds": 1},
 	}
+	gateway := map[string]any{"name": waypointName, "namespace": waypointNamespace}
+	if b.plane.oneListener { // the node proxy captures the pod, and takes the tunnels to it
+		podLabels = map[string]string{wellknown.DataplaneMode: "ambient"}
+		delete(container, "readinessProbe")
+		gateway["annotations"] = map[string]string{wellknown.WaypointInboundBinding: fmt.Sprintf("PROXY/%d", istiod.ProxyPort)}
+	}
+	maps.Copy(podLabels, labels)
+	selector := map[string]string{wellknown.GatewayName: waypointName}
 	objects := []any{
 		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]string{"name": waypointNamespace}},
 		map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
@@ -318,16 +338,16 @@ func envoyWaypointObjects(nodes, workers int, config, dir string) (api.Document,
 				"metadata": map[string]any{"labels": podLabels},
 				"spec": map[string]any{
 					"serviceAccountName": waypointName, "terminationGracePeriodSeconds": 1,
-					"nodeSelector": map[string]string{wellknown.NodeIndex: strconv.Itoa(nodes)}, "containers": []any{container},
+					"nodeSelector": map[string]string{wellknown.NodeIndex: strconv.Itoa(b.topology.Nodes)}, "containers": []any{container},
 				},
 			},
 		}},
-		map[string]any{"apiVersion": model.GatewayGroup + "/v1", "kind": "Gateway", "metadata": metadata, "spec": map[string]any{
+		map[string]any{"apiVersion": model.GatewayGroup + "/v1", "kind": "Gateway", "metadata": gateway, "spec": map[string]any{
 			"gatewayClassName": waypoint.IstioClass, "listeners": []any{meshListener()},
 		}},
 	}
 	data, err := documents(objects)
-	return api.Document{File: "waypoint.yaml", Dir: dir, Data: data}, err
+	return api.Document{File: "waypoint.yaml", Dir: b.shown(), Data: data}, err
 }
 
 // documents writes objects one after the other, as people apply them.

@@ -34,10 +34,10 @@ func fakeEnvoy(t *testing.T) string {
 }
 
 // envoyPlane is a plane on an engine that is not there, with an authority of its own.
-func envoyPlane(t *testing.T, e Engine) *EnvoyWaypoint {
+func envoyPlane(t *testing.T, e Engine, kind string) *EnvoyWaypoint {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
-	spec, err := ParseSpec("envoy-waypoint=" + fakeEnvoy(t))
+	spec, err := ParseSpec(kind + "=" + fakeEnvoy(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func envoyPlane(t *testing.T, e Engine) *EnvoyWaypoint {
 	}
 	w := plane.(*EnvoyWaypoint)
 	w.authority = func(mesh string) (*envoy.Authority, error) {
-		if mesh != "t-envoy-waypoint" {
+		if mesh != "t-"+kind {
 			return nil, fmt.Errorf("asked for mesh %s", mesh)
 		}
 		return envoy.NewAuthority(time.Now())
@@ -75,7 +75,7 @@ func shownFiles(t *testing.T) map[string]os.FileMode {
 
 func TestAnEnvoyTakesTheWaypointsPlace(t *testing.T) {
 	e := newWaypointEngine(t, 2)
-	plane := envoyPlane(t, e)
+	plane := envoyPlane(t, e, "envoy-waypoint")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	b, err := plane.Start(ctx, Topology{Nodes: 2, Generator: "deploy/client"}, func(string) {})
@@ -150,7 +150,7 @@ func TestAnEnvoyTakesTheWaypointsPlace(t *testing.T) {
 
 func TestAnEnvoyThatCannotBeSetUpLeavesNothing(t *testing.T) {
 	e := newWaypointEngine(t, 0)
-	plane := envoyPlane(t, e)
+	plane := envoyPlane(t, e, "envoy-waypoint")
 	refused := errors.New("no authority")
 	plane.authority = func(string) (*envoy.Authority, error) { return nil, refused }
 	b, err := plane.Start(t.Context(), Topology{Nodes: 2}, func(string) {})
@@ -161,7 +161,7 @@ func TestAnEnvoyThatCannotBeSetUpLeavesNothing(t *testing.T) {
 
 func TestThePodOfTheLastConfigurationIsAwaited(t *testing.T) {
 	e := newWaypointEngine(t, 0)
-	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w").Local, client: e.Client("mesh")}}}
+	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{}}
 	for _, c := range []struct {
 		envoys int
 		before []string
@@ -180,19 +180,17 @@ func TestThePodOfTheLastConfigurationIsAwaited(t *testing.T) {
 	}
 }
 
-// Istio's class is nobody's to deploy in the local engine, so that the objects of the Gateway are those here and no others.
-func TestTheObjectsOfAnEnvoyWaypoint(t *testing.T) {
-	document, err := envoyWaypointObjects(2, 3, "envoy-1.json", "/some/dir")
+// envoyObjects are the objects of an Envoy in the waypoint's place.
+func envoyObjects(t *testing.T, oneListener bool) (kinds []string, deployment appsv1.Deployment, service corev1.Service, gateway gatewayv1.Gateway) {
+	t.Helper()
+	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{topology: Topology{Nodes: 2}}}, plane: &EnvoyWaypoint{oneListener: oneListener}, dir: "/some", workers: 3}
+	document, err := b.objects("envoy-1.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if document.Dir != "/some/dir" {
+	if document.Dir != "/some/pod" {
 		t.Errorf("the pod sees %q", document.Dir)
 	}
-	var kinds []string
-	var deployment appsv1.Deployment
-	var service corev1.Service
-	var gateway gatewayv1.Gateway
 	for _, text := range bytes.Split(document.Data, []byte("---\n"))[1:] {
 		var head struct{ Kind string }
 		if err := json.Unmarshal(text, &head); err != nil {
@@ -204,6 +202,12 @@ func TestTheObjectsOfAnEnvoyWaypoint(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
+	return kinds, deployment, service, gateway
+}
+
+// Istio's class is nobody's to deploy in the local engine, so that the objects of the Gateway are those here and no others.
+func TestTheObjectsOfAnEnvoyWaypoint(t *testing.T) {
+	kinds, deployment, service, gateway := envoyObjects(t, false)
 	if !slices.Equal(kinds, []string{"Namespace", "ServiceAccount", "Service", "Deployment", "Gateway"}) {
 		t.Errorf("objects %v", kinds)
 	}
@@ -227,6 +231,55 @@ func TestTheObjectsOfAnEnvoyWaypoint(t *testing.T) {
 	}
 	if probe := pod.Spec.Containers[0].ReadinessProbe; probe == nil || probe.TCPSocket.Port.IntValue() != waypoint.HBONEPort {
 		t.Errorf("the probe is %v", probe)
+	}
+}
+
+// The node proxy takes the tunnels of a pod that it captures. The control plane tells it by the Gateway's binding how the Envoy takes connections.
+func TestAnEnvoyOfOneListenerIsBehindTheNodeProxy(t *testing.T) {
+	e := newWaypointEngine(t, 0)
+	plane := envoyPlane(t, e, "envoy-one-listener")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	b, err := plane.Start(ctx, Topology{Nodes: 2, Generator: "deploy/client"}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := plane.Describe()
+	if about.Name != "envoy-one-listener" || about.Kind != results.KindEnvoyWaypoint || !strings.HasPrefix(about.Settings["listeners"], "one,") || !strings.Contains(about.Settings["without"], "connect_terminate") {
+		t.Errorf("described as %+v", about)
+	}
+	found, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "lateen-lab-*", "pod", "envoy-1.json"))
+	if config, err := os.ReadFile(found[0]); err != nil || !bytes.Contains(config, []byte("proxy_protocol")) || bytes.Contains(config, []byte("internal_listener")) {
+		t.Errorf("the configuration is that of three listeners (%v)", err)
+	}
+	if err := b.Down(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	_, deployment, _, gateway := envoyObjects(t, true)
+	pod := deployment.Spec.Template
+	if pod.Labels["istio.io/dataplane-mode"] != "ambient" || pod.Labels["networking.istio.io/tunnel"] != "" || gateway.Annotations["ambient.istio.io/waypoint-inbound-binding"] != "PROXY/15088" {
+		t.Errorf("the pod has labels %v, the Gateway annotations %v", pod.Labels, gateway.Annotations)
+	}
+	if probe := pod.Spec.Containers[0].ReadinessProbe; probe != nil {
+		t.Errorf("no probe reaches a loopback address: %v", probe)
+	}
+}
+
+func TestTheCaptureOfAnEnvoyOfOneListenerIsAwaited(t *testing.T) {
+	e := newWaypointEngine(t, 0)
+	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{oneListener: true}}
+	e.envoys, e.uncaptured = 1, true
+	if waiting, err := b.replaced(t.Context(), nil); err != nil || !strings.Contains(waiting, "waypoint-abc-1 to be captured") {
+		t.Errorf("waits for %q (%v)", waiting, err)
+	}
+	e.uncaptured, e.silent = false, true
+	if waiting, err := b.replaced(t.Context(), nil); err != nil || !strings.Contains(waiting, "the Envoy in pod waypoint-abc-1") {
+		t.Errorf("waits for %q (%v)", waiting, err)
+	}
+	e.silent = false
+	if waiting, err := b.replaced(t.Context(), nil); err != nil || waiting != "" {
+		t.Errorf("waits for %q (%v)", waiting, err)
 	}
 }
 

@@ -28,10 +28,12 @@ type Spec struct {
 	Workers int
 	// Envoy is how a pair of Envoys is set; nothing for other kinds.
 	Envoy envoy.Settings
+	// OneListener is for an Envoy in the waypoint's place: the node proxy does its tunnels.
+	OneListener bool
 }
 
 // peerKinds are those that a path makes a plane of, in the order in which help lists them.
-var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced, results.KindEnvoyWaypoint}
+var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced, results.KindEnvoyWaypoint, envoyOneListener}
 
 // lateenProxy is the name of Lateen's own node proxy.
 const lateenProxy = "lateen-proxy"
@@ -44,6 +46,9 @@ const (
 	envoyHTTP1    = results.KindEnvoy + "-http1"    // HTTP/1.1 between the two, as Istio's have it unless told to upgrade
 	envoyBalanced = results.KindEnvoy + "-balanced" // and listeners that balance connections exactly
 )
+
+// envoyOneListener is the name of an Envoy of one listener in the waypoint's place, which is of kind envoy-waypoint.
+const envoyOneListener = results.KindEnvoy + "-one-listener"
 
 // envoys are the settings by name.
 var envoys = map[string]envoy.Settings{
@@ -88,6 +93,9 @@ func ParseSpec(text string) (Spec, error) {
 	}
 	if kind == ztunnelOne {
 		s.Kind, s.Workers = results.KindZtunnel, 1
+	}
+	if kind == envoyOneListener {
+		s.Kind, s.OneListener = results.KindEnvoyWaypoint, true
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -155,7 +163,7 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 		w.set(s.ProxyEnv)
 		return w, nil
 	case results.KindEnvoyWaypoint:
-		w := NewEnvoyWaypoint(m.Engine, mesh, s.Name, s.Path)
+		w := NewEnvoyWaypoint(m.Engine, mesh, s.Name, s.Path, s.OneListener)
 		w.set(s.ProxyEnv)
 		return w, nil
 	case results.KindUnderTest:

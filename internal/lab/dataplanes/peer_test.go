@@ -67,6 +67,7 @@ func TestPeersAreRefusedWithTheFix(t *testing.T) {
 		"envoy=/bin/true":          "/bin/true is no Envoy",
 		"envoy-waypoint":           "write envoy-waypoint=PATH",
 		"envoy-waypoint=/bin/true": "/bin/true is no Envoy",
+		"envoy-one-listener":       "write envoy-one-listener=PATH",
 		"envoy-http1=/bin/false":   "ask /bin/false for its version",
 	} {
 		if _, err := ParseSpec(text); err == nil || !strings.Contains(err.Error(), want) {

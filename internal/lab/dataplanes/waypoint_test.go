@@ -36,6 +36,8 @@ type waypointEngine struct {
 	policy     string // an object of the namespace default, if any
 	log        string // of the waypoint
 	unsettled  bool   // the service's pod is not captured
+	uncaptured bool   // neither is the waypoint's
+	silent     bool   // the waypoint answers nothing about itself
 	unbound    int    // questions that are still answered with "not yet"
 	why        string
 	generation uint64
@@ -110,7 +112,7 @@ func (e *waypointEngine) status() api.Status {
 		Pods:    []api.PodState{{Namespace: "default", Name: "echo-abc-1", IP: "10.244.2.7", Ready: true, Redirection: !e.unsettled}},
 	}
 	if e.envoys > 0 {
-		s.Pods = append(s.Pods, api.PodState{Namespace: "waypoints", Name: fmt.Sprintf("waypoint-abc-%d", e.envoys), Ready: true})
+		s.Pods = append(s.Pods, api.PodState{Namespace: "waypoints", Name: fmt.Sprintf("waypoint-abc-%d", e.envoys), Ready: true, Redirection: !e.uncaptured})
 	}
 	return s
 }
@@ -139,7 +141,7 @@ func (e *waypointEngine) list(kind string) api.ObjectList {
 func (e *waypointEngine) connect(w http.ResponseWriter, r *http.Request) {
 	var to api.ConnectRequest
 	pages := map[int]string{15020: servedPage, 15000: servedCounters}
-	if err := json.NewDecoder(r.Body).Decode(&to); err != nil || pages[to.Port] == "" || to.Namespace != "waypoints" || to.Target != "deploy/waypoint" {
+	if err := json.NewDecoder(r.Body).Decode(&to); err != nil || e.silent || pages[to.Port] == "" || to.Namespace != "waypoints" || to.Target != "deploy/waypoint" {
 		http.Error(w, fmt.Sprintf(`{"error": "asked for %+v"}`, to), http.StatusBadRequest)
 		return
 	}

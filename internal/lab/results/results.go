@@ -84,6 +84,13 @@ type Plane struct {
 	NotRun string `json:"not_run,omitempty"`
 }
 
+// SettingListeners is the setting that tells how an Envoy in the waypoint's place takes requests, by one of the values below.
+const (
+	SettingListeners = "listeners"
+	ThreeListeners   = "three, chained"
+	OneListener      = "one, behind the node proxy, by the PROXY protocol"
+)
+
 // MostOfLimit is how many times a limit of OtherCPU, Steal and Lateness a block may be disturbed where its round is as well.
 const MostOfLimit = 5
 

@@ -38,13 +38,16 @@ var lacking = map[string]bool{
 // the first is another that a stock Envoy lacks.
 var unused = []string{"inner_connect_originate", "outer_connect_originate"}
 
-// Lacking lists what is removed of the dump: types of filters, and listeners.
-func Lacking() []string {
+// Lacking lists what is removed of the dump: types of filters, and listeners. With one listener more is removed.
+func Lacking(oneListener bool) []string {
 	var list []string
 	for name := range lacking {
 		list = append(list, strings.TrimPrefix(name, "type.googleapis.com/"))
 	}
 	list = append(list, unused...)
+	if oneListener {
+		list = append(list, chained...)
+	}
 	slices.Sort(list)
 	return list
 }
@@ -60,7 +63,9 @@ type Config struct {
 	Dir string
 	// AdminPort is where the Envoy answers about itself, on its loopback address.
 	AdminPort uint16
-	Services  []Service
+	// OneListener has the Envoy serve requests behind the node's proxy, which does the tunnels; see onelistener.go.
+	OneListener bool
+	Services    []Service
 }
 
 // Arguments is the command line, without the program, of an Envoy whose configuration is in a file: Istio's, and the number of workers.
@@ -83,18 +88,23 @@ func Bootstrap(c Config) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the waypoint %q: %w", c.Name, err)
 	}
-	resources := object{"listeners": c.listeners(t), "clusters": c.clusters(t)}
-	c.files(resources)
-	text, err := json.MarshalIndent(object{
+	bootstrap := object{
 		"node":  object{"id": c.Name, "cluster": c.namespace()},
 		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": c.AdminPort}}},
+	}
+	if c.OneListener {
+		bootstrap["static_resources"] = c.oneListener(t)
+	} else {
+		resources := object{"listeners": c.listeners(t), "clusters": c.clusters(t)}
+		c.files(resources)
+		bootstrap["static_resources"] = resources
 		// Without it there are no listeners inside the process.
-		"bootstrap_extensions": []any{object{
+		bootstrap["bootstrap_extensions"] = []any{object{
 			"name":         "envoy.bootstrap.internal_listener",
 			"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener"},
-		}},
-		"static_resources": resources,
-	}, "", "  ")
+		}}
+	}
+	text, err := json.MarshalIndent(bootstrap, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("configure the waypoint %q: %w", c.Name, err)
 	}
@@ -220,8 +230,13 @@ func dropped(filter object) bool {
 	return lacking[kind] || strings.HasSuffix(kind, ".rbac.v3.RBAC")
 }
 
-// listeners are those of the dump, with a chain for each port of the services.
+// listeners are those of the dump.
 func (c Config) listeners(t template) []any {
+	return []any{t.listeners["connect_terminate"], c.main(t), t.listeners["connect_originate"]}
+}
+
+// main is the dump's listener that serves requests, with a chain for each port of the services.
+func (c Config) main(t template) object {
 	main := t.listeners["main_internal"]
 	samples := map[string]any{}
 	var chains []any
@@ -251,7 +266,7 @@ func (c Config) listeners(t template) []any {
 	}
 	match["range_matchers"], main["filter_chains"] = ranges, chains
 	c.inspect(main)
-	return []any{t.listeners["connect_terminate"], main, t.listeners["connect_originate"]}
+	return main
 }
 
 // inspect has connections looked at byte by byte on those ports alone whose number is HTTP to one service and TCP to another.
@@ -343,9 +358,14 @@ func (s Service) admit(chain object) {
 // trustDomain is that of the dump, and of the lab's meshes.
 const trustDomain = "cluster.local"
 
-// clusters are those of the dump, with one for each port of the services. Endpoints are part of them instead of a resource of their own.
+// clusters are those of the dump, with one for each port of the services.
 func (c Config) clusters(t template) []any {
 	list := []any{t.clusters["main_internal"], t.clusters["encap"]}
+	return append(append(list, c.served(t)...), t.clusters["connect_originate"])
+}
+
+// served are the clusters of the services' ports. Endpoints are part of them instead of a resource of their own.
+func (c Config) served(t template) (list []any) {
 	for _, s := range c.Services {
 		for _, p := range s.Ports {
 			made := s.fitted(t.clusters[chainName(p.Protocol, sampleHost, sample[p.Protocol])], p).(object)
@@ -360,7 +380,7 @@ func (c Config) clusters(t template) []any {
 			list = append(list, made)
 		}
 	}
-	return append(list, t.clusters["connect_originate"])
+	return list
 }
 
 // of is the dump's endpoint with another address: a tunnel through connect_originate to it.

@@ -74,22 +74,26 @@ func world(t *testing.T, dir string) Config {
 }
 
 func TestTheConfigurationIsTheGoldenOne(t *testing.T) {
-	got, err := Bootstrap(world(t, "/run/keys"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "waypoint.json")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
+	for name, one := range map[string]bool{"waypoint.json": false, "one-listener.json": true} {
+		c := world(t, "/run/keys")
+		c.OneListener = one
+		got, err := Bootstrap(c)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("the configuration differs from %s; go test -update writes it anew", golden)
+		golden := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("the configuration differs from %s; go test -update writes it anew", golden)
+		}
 	}
 }
 
@@ -120,17 +124,21 @@ func TestAStockEnvoyAcceptsTheConfiguration(t *testing.T) {
 	if err := authority.WriteKeys(dir, "spiffe://cluster.local/ns/waypoints/sa/waypoint", os.Getuid()); err != nil {
 		t.Fatal(err)
 	}
-	config, err := Bootstrap(world(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "envoy.json")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	arguments := append([]string{"--mode", "validate"}, Arguments(file, 1)...)
-	if said, err := exec.Command(program, arguments...).CombinedOutput(); err != nil || !strings.Contains(string(said), "OK") {
-		t.Errorf("%v: %s", err, said)
+	for _, one := range []bool{false, true} {
+		c := world(t, dir)
+		c.OneListener = one
+		config, err := Bootstrap(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "envoy.json")
+		if err := os.WriteFile(file, config, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		arguments := append([]string{"--mode", "validate"}, Arguments(file, 1)...)
+		if said, err := exec.Command(program, arguments...).CombinedOutput(); err != nil || !strings.Contains(string(said), "OK") {
+			t.Errorf("one listener %v: %v: %s", one, err, said)
+		}
 	}
 }
 
@@ -328,8 +336,14 @@ func TestWhatIsRemovedIsListed(t *testing.T) {
 	want := []string{
 		"envoy.tcp.metadataexchange.config.MetadataExchange", "inner_connect_originate", "io.istio.http.peer_metadata.Config", "outer_connect_originate", "stats.PluginConfig",
 	}
-	if got := Lacking(); !slices.Equal(got, want) {
+	if got := Lacking(false); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+	more := Lacking(true)
+	for _, name := range append(want, "connect_terminate", "connect_originate", "tls") {
+		if !slices.Contains(more, name) {
+			t.Errorf("with one listener %q is not listed: %q", name, more)
+		}
 	}
 	if commit := decode(t, dumped)["istiod"]; commit != Commit {
 		t.Errorf("the dump is of %v", commit)
