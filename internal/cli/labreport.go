@@ -13,7 +13,7 @@ import (
 )
 
 func (cmds labCommands) labReportCommand() *cobra.Command {
-	var html, markdown, explain bool
+	var html, markdown, explain, waypoints bool
 	var output string
 	cmd := &cobra.Command{
 		Use:   "report RESULTS",
@@ -24,7 +24,10 @@ func (cmds labCommands) labReportCommand() *cobra.Command {
   lateen lab report lab-results/twopods-qps-20261121-031500 --html --output report.html
 
   # Why: reads and writes, delayed acknowledgements, sleeps, CPU time.
-  lateen lab report lab-results/details-nagle-20261121-031500 --explain`,
+  lateen lab report lab-results/details-nagle-20261121-031500 --explain
+
+  # Lateen's waypoint beside Envoys in its place, as one page.
+  lateen lab report lab-results/waypoint-20261121-031500 --waypoints --output waypoint-and-envoy.md`,
 		Args: exactly(1, "the directory of a run, or its results.json"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			write := report.Markdown
@@ -33,6 +36,8 @@ func (cmds labCommands) labReportCommand() *cobra.Command {
 				write = report.HTML
 			case explain:
 				write = report.Explain
+			case waypoints:
+				write = report.WaypointPage
 			}
 			r, err := results.Read(args[0])
 			if err != nil {
@@ -45,8 +50,9 @@ func (cmds labCommands) labReportCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&html, "html", false, "one HTML page")
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "Markdown (the default)")
 	cmd.Flags().BoolVar(&explain, "explain", false, "only what was counted that tells why, in words")
+	cmd.Flags().BoolVar(&waypoints, "waypoints", false, "a reference page of what Lateen's waypoint costs beside an Envoy in its place")
 	cmd.Flags().StringVar(&output, "output", "-", "file to write; - is standard output")
-	cmd.MarkFlagsMutuallyExclusive("html", "markdown", "explain")
+	cmd.MarkFlagsMutuallyExclusive("html", "markdown", "explain", "waypoints")
 	return cmd
 }
 

@@ -1,0 +1,323 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/stats"
+)
+
+// WaypointPage writes a reference page of a run that compares Lateen's waypoint with Envoys in its place: verdicts, tables, what was compared,
+// and the command. Every number in it comes from the run.
+func WaypointPage(w io.Writer, r *results.Results) error {
+	page := waypointPage{r: r}
+	for _, p := range r.Planes {
+		switch {
+		case p.NotRun != "":
+		case p.Kind == results.KindWaypoint && page.own == "":
+			page.own = p.Name
+		case p.Kind == results.KindEnvoyWaypoint && !strings.HasSuffix(p.Name, secondSelf):
+			page.others = append(page.others, p)
+		}
+	}
+	if page.own == "" || len(page.others) == 0 {
+		return errors.New("the run compares no waypoint of Lateen's with an Envoy: run `lateen lab run waypoint --peer envoy-waypoint=PATH`")
+	}
+	for i := range r.Scenarios {
+		for _, d := range digests(r, &r.Scenarios[i]) {
+			if !d.cell.Untimed {
+				page.settings = append(page.settings, waypointSetting{&r.Scenarios[i], d})
+			}
+		}
+	}
+	p := &printer{w: w}
+	page.write(p)
+	return p.err
+}
+
+// waypointPage is what such a page is made of.
+type waypointPage struct {
+	r        *results.Results
+	own      string // the plane with Lateen's waypoint
+	others   []results.Plane
+	settings []waypointSetting
+}
+
+// waypointSetting is a cell of a scenario.
+type waypointSetting struct {
+	scenario *results.Outcome
+	digest
+}
+
+func (s *waypointSetting) name() string {
+	return clean(s.scenario.Scenario) + ": " + clean(s.cell.Name)
+}
+
+// ratio compares Lateen's waypoint with another plane in one setting.
+func (page *waypointPage) ratio(s *waypointSetting, other, metric string) (stats.Interval, bool) {
+	return stats.Ratio(stats.PairsOf(s.cell.Blocks, other, page.own, metric))
+}
+
+// selfTunnelled says whether an Envoy does the work of a waypoint by itself. The tunnels of others are the node proxy's work.
+func selfTunnelled(p results.Plane) bool {
+	return p.Settings[results.SettingListeners] != results.OneListener
+}
+
+func (page *waypointPage) write(p *printer) {
+	p.line("# What a waypoint costs, beside an Envoy")
+	p.line("")
+	for _, warning := range page.warnings() {
+		p.line("**%s**", markdown(warning))
+		p.line("")
+	}
+	for _, finding := range page.findings() {
+		p.line("- %s", finding)
+	}
+	p.line("")
+	proxies, alone := results.CPUPerRequest(results.RoleProxies, "total"), results.CPUPerRequest(results.RoleWaypoint, "total")
+	p.line("## CPU of all proxies on the path")
+	p.line("")
+	p.line("Microseconds per request of both node proxies and the waypoint: medians. Each ratio is that of `%s` to the plane named, with its 95 %% interval over rounds.", page.own)
+	p.line("")
+	p.table(page.costs(proxies, page.others))
+	if own := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) }); len(own) > 0 {
+		p.line("## CPU of the waypoint alone")
+		p.line("")
+		p.line("Microseconds per request. An Envoy behind the node proxy is left out: the node proxy does its TLS and its tunnels.")
+		p.line("")
+		p.table(page.costs(alone, own))
+	}
+	if t := page.rates(); len(t.rows) > 0 {
+		p.line("## Requests per second, saturated")
+		p.line("")
+		p.table(t)
+	}
+	if t := page.times(); len(t.rows) > 0 {
+		p.line("## Response times at a fixed rate")
+		p.line("")
+		p.line("Milliseconds from when a request was due: medians over blocks. `lateen` has node proxies alone, `none` has no mesh.")
+		p.line("")
+		p.table(t)
+	}
+	page.compared(p)
+	page.measured(p)
+}
+
+// warnings are what makes the numbers no finding.
+func (page *waypointPage) warnings() (list []string) {
+	if page.r.Interrupted {
+		list = append(list, "The run was interrupted. What was measured until then is complete block by block.")
+	}
+	unjudged := 0
+	for i := range page.r.Scenarios {
+		o := &page.r.Scenarios[i]
+		if o.Failed != "" {
+			list = append(list, clean(o.Scenario)+" ended early: "+clean(o.Failed))
+		}
+		for j := range o.Cells {
+			for _, v := range o.Cells[j].Verdicts {
+				if v.Plane == page.own && results.Unjudged(v.Judgement) {
+					unjudged++
+				}
+			}
+		}
+		for _, f := range o.Failures {
+			list = append(list, clean(o.Scenario)+": "+clean(f))
+		}
+	}
+	if unjudged > 0 {
+		list = append(list, fmt.Sprintf("%s of `%s` rest on too few rounds: these numbers are no finding.", count(unjudged, "comparison", "comparisons"), page.own))
+	}
+	return list
+}
+
+// findings say the ratios over all settings.
+func (page *waypointPage) findings() (list []string) {
+	say := func(what, metric, unit string, others []results.Plane, wanted func(*waypointSetting) bool) {
+		for _, other := range others {
+			least, most, settings := math.Inf(1), 0.0, 0
+			for i := range page.settings {
+				s := &page.settings[i]
+				if ratio, ok := page.ratio(s, other.Name, metric); ok && wanted(s) {
+					least, most, settings = min(least, ratio.Estimate), max(most, ratio.Estimate), settings+1
+				}
+			}
+			switch {
+			case settings == 1:
+				list = append(list, fmt.Sprintf("**%s:** %s of `%s`%s, in one setting.", what, number(least), clean(other.Name), unit))
+			case settings > 1:
+				list = append(list, fmt.Sprintf("**%s:** %s to %s of `%s`%s, over %d settings.", what, number(least), number(most), clean(other.Name), unit, settings))
+			}
+		}
+	}
+	all := func(*waypointSetting) bool { return true }
+	fixed := func(s *waypointSetting) bool { return s.cell.Load.QPS > 0 }
+	tunnelled := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) })
+	say("CPU of all proxies", results.CPUPerRequest(results.RoleProxies, "total"), "", page.others, all)
+	say("CPU of the waypoint alone", results.CPUPerRequest(results.RoleWaypoint, "total"), "", tunnelled, all)
+	say("P99 at a fixed rate", results.ResponseP99, "", page.others, fixed)
+	say("Requests per second, saturated", results.QPS, "'s rate", page.others, func(s *waypointSetting) bool { return !fixed(s) })
+	say("Memory of the waypoint", results.PSS(results.RoleWaypoint), "", page.others, all)
+	return list
+}
+
+// costs is the table of a metric of all waypoints.
+func (page *waypointPage) costs(metric string, others []results.Plane) table {
+	t := table{columns: []column{text("setting"), numeric(clean(page.own))}}
+	for _, o := range others {
+		t.columns = append(t.columns, numeric(clean(o.Name)))
+	}
+	for _, o := range others {
+		t.columns = append(t.columns, numeric("ratio to "+clean(o.Name)))
+	}
+	for i := range page.settings {
+		s := &page.settings[i]
+		row := []string{s.name(), s.median(page.own, metric)}
+		for _, o := range others {
+			row = append(row, s.median(o.Name, metric))
+		}
+		for _, o := range others {
+			row = append(row, page.said(s, o.Name, metric))
+		}
+		t.add(row...)
+	}
+	return t
+}
+
+// median of a metric, in words.
+func (s *waypointSetting) median(plane, metric string) string {
+	if side := s.side(plane); side != nil {
+		if v, ok := side.get(metric); ok {
+			return number(v)
+		}
+	}
+	return none
+}
+
+// said is a ratio with its interval, in words.
+func (page *waypointPage) said(s *waypointSetting, other, metric string) string {
+	ratio, ok := page.ratio(s, other, metric)
+	if !ok {
+		return none
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(ratio.Estimate), number(ratio.Low), number(ratio.High))
+}
+
+// rates are the settings without a fixed rate.
+func (page *waypointPage) rates() table {
+	all := page.settings
+	defer func() { page.settings = all }()
+	page.settings = slices.DeleteFunc(slices.Clone(all), func(s waypointSetting) bool { return s.cell.Load.QPS > 0 })
+	return page.costs(results.QPS, page.others)
+}
+
+// times are the response times of the scenario that varies connections alone; without it, of all settings with a fixed rate.
+func (page *waypointPage) times() table {
+	names := []string{results.KindNone, results.KindLateen, page.own}
+	for _, o := range page.others {
+		names = append(names, o.Name)
+	}
+	t := table{columns: []column{text("setting"), text("percentile")}}
+	for _, n := range names {
+		t.columns = append(t.columns, numeric(clean(n)))
+	}
+	for _, o := range page.others {
+		t.columns = append(t.columns, numeric("ratio to "+clean(o.Name)))
+	}
+	sweep := slices.ContainsFunc(page.settings, func(s waypointSetting) bool { return s.scenario.Scenario == sweepScenario })
+	for i := range page.settings {
+		s := &page.settings[i]
+		if s.cell.Load.QPS == 0 || sweep && s.scenario.Scenario != sweepScenario {
+			continue
+		}
+		lead := s.name()
+		for _, metric := range []string{results.ResponseP50, results.ResponseP90, results.ResponseP99} {
+			row := []string{lead, metricName(metric)}
+			for _, n := range names {
+				row = append(row, s.median(n, metric))
+			}
+			for _, o := range page.others {
+				row = append(row, page.said(s, o.Name, metric))
+			}
+			t.add(row...)
+			lead = ""
+		}
+	}
+	return t.trimmed()
+}
+
+// sweepScenario varies connections alone, as published latency sweeps do.
+const sweepScenario = "waypoint-conn"
+
+// compared says what the planes are.
+func (page *waypointPage) compared(p *printer) {
+	p.line("## What is compared")
+	p.line("")
+	p.line("Two node proxies of Lateen are on every path but `none`. The waypoint stands on the server's node.")
+	p.line("")
+	p.line("- `%s`: Lateen's waypoint, with its access log and its metrics.", page.own)
+	for _, o := range page.others {
+		p.line("- `%s`: Envoy %s, listeners: %s. Configured from the dump of %s. Removed from the dump: %s.", clean(o.Name), markdown(clean(o.Version)),
+			markdown(clean(o.Settings[results.SettingListeners])), markdown(clean(o.Settings["configuration"])), markdown(strings.ReplaceAll(clean(o.Settings["without"]), " ", ", ")))
+	}
+	p.line("")
+	p.line("All write Istio's log format to their standard output, have as many workers, the same policies and the same key exchange. All have answered one table")
+	p.line("of requests alike before the first block. A block is void if a request has another status than 200, or if the waypoint counted or logged fewer requests")
+	p.line("than were sent.")
+	p.line("")
+	if slices.ContainsFunc(page.others, func(o results.Plane) bool { return !selfTunnelled(o) }) {
+		p.line("An Envoy of one listener gives up its tunnels. The node proxy ends the client's mutual TLS and CONNECT, and tells the Envoy by the PROXY protocol who the")
+		p.line("client is. The node proxy also captures the Envoy's connections to the service. The server's pod is on the same node, so that this last hop is handed over")
+		p.line("unencrypted, where the other waypoints open a tunnel of mutual TLS.")
+		p.line("")
+	}
+}
+
+// measured says where and how.
+func (page *waypointPage) measured(p *printer) {
+	p.line("## How it was measured")
+	p.line("")
+	m := page.r.Machine
+	p.line("%s %s, %d cores, %d MiB, kernel %s, congestion control %s, Lateen %s. %s", markdown(when(page.r)), markdown(clean(m.CPU)), m.Cores, m.MemoryMiB,
+		markdown(clean(m.Kernel)), markdown(clean(m.CongestionControl)), markdown(clean(m.Lateen)), gatesText(page.r.Gates))
+	p.line("")
+	blocks, rejected, void := 0, 0, 0
+	for _, s := range page.settings {
+		for i := range s.cell.Blocks {
+			b := &s.cell.Blocks[i]
+			blocks++
+			if !b.Counted() {
+				rejected++
+			}
+			if len(b.Failed) > 0 {
+				void++
+			}
+		}
+	}
+	p.line("Of %s, %d were rejected for their surroundings and %d failed.", count(blocks, "block", "blocks"), rejected, void)
+	p.line("")
+	p.line("```sh")
+	p.line("%s", clean(strings.Join(quoted(page.r.Command), " ")))
+	p.line("```")
+	p.line("")
+	p.line("Read the ratios. Absolute times belong to that machine and hour.")
+	var seen []string
+	for i := range page.r.Scenarios {
+		for _, n := range page.r.Scenarios[i].NotValid {
+			if !slices.Contains(seen, n) {
+				seen = append(seen, n)
+			}
+		}
+	}
+	if len(seen) > 0 {
+		p.line("")
+		p.line("What does not hold on one machine:")
+		p.line("")
+		p.list(seen)
+	}
+}
