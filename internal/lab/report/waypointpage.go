@@ -79,6 +79,8 @@ func (page *waypointPage) write(p *printer) {
 		p.line("- %s", finding)
 	}
 	p.line("")
+	p.line("These are ranges of median ratios over settings. The tables have each of them.")
+	p.line("")
 	proxies, alone := results.CPUPerRequest(results.RoleProxies, "total"), results.CPUPerRequest(results.RoleWaypoint, "total")
 	p.line("## CPU of all proxies on the path")
 	p.line("")
@@ -131,14 +133,14 @@ func (page *waypointPage) warnings() (list []string) {
 		}
 	}
 	if unjudged > 0 {
-		list = append(list, fmt.Sprintf("%s of `%s` rest on too few rounds: these numbers are no finding.", count(unjudged, "comparison", "comparisons"), page.own))
+		list = append(list, "Too few rounds for "+count(unjudged, "verdict", "verdicts")+" on "+clean(page.own)+": these numbers are no finding.")
 	}
 	return list
 }
 
 // findings say the ratios over all settings.
 func (page *waypointPage) findings() (list []string) {
-	say := func(what, metric, unit string, others []results.Plane, wanted func(*waypointSetting) bool) {
+	say := func(what, metric, of string, others []results.Plane, wanted func(*waypointSetting) bool) {
 		for _, other := range others {
 			least, most, settings := math.Inf(1), 0.0, 0
 			for i := range page.settings {
@@ -149,20 +151,20 @@ func (page *waypointPage) findings() (list []string) {
 			}
 			switch {
 			case settings == 1:
-				list = append(list, fmt.Sprintf("**%s:** %s of `%s`%s, in one setting.", what, number(least), clean(other.Name), unit))
+				list = append(list, fmt.Sprintf("**%s:** %s %s `%s`, in one setting.", what, number(least), of, clean(other.Name)))
 			case settings > 1:
-				list = append(list, fmt.Sprintf("**%s:** %s to %s of `%s`%s, over %d settings.", what, number(least), number(most), clean(other.Name), unit, settings))
+				list = append(list, fmt.Sprintf("**%s:** %s to %s %s `%s`, over %d settings.", what, number(least), number(most), of, clean(other.Name), settings))
 			}
 		}
 	}
 	all := func(*waypointSetting) bool { return true }
 	fixed := func(s *waypointSetting) bool { return s.cell.Load.QPS > 0 }
 	tunnelled := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) })
-	say("CPU of all proxies", results.CPUPerRequest(results.RoleProxies, "total"), "", page.others, all)
-	say("CPU of the waypoint alone", results.CPUPerRequest(results.RoleWaypoint, "total"), "", tunnelled, all)
-	say("P99 at a fixed rate", results.ResponseP99, "", page.others, fixed)
-	say("Requests per second, saturated", results.QPS, "'s rate", page.others, func(s *waypointSetting) bool { return !fixed(s) })
-	say("Memory of the waypoint", results.PSS(results.RoleWaypoint), "", page.others, all)
+	say("CPU of all proxies", results.CPUPerRequest(results.RoleProxies, "total"), "of that with", page.others, all)
+	say("CPU of the waypoint alone", results.CPUPerRequest(results.RoleWaypoint, "total"), "of that of", tunnelled, all)
+	say("P99 at a fixed rate", results.ResponseP99, "of that with", page.others, fixed)
+	say("Requests per second, saturated", results.QPS, "times those with", page.others, func(s *waypointSetting) bool { return !fixed(s) })
+	say("Memory of the waypoint", results.PSS(results.RoleWaypoint), "of that of", page.others, all)
 	return list
 }
 
@@ -201,9 +203,13 @@ func (s *waypointSetting) median(plane, metric string) string {
 
 // said is a ratio with its interval, in words.
 func (page *waypointPage) said(s *waypointSetting, other, metric string) string {
-	ratio, ok := page.ratio(s, other, metric)
-	if !ok {
+	pairs := stats.PairsOf(s.cell.Blocks, other, page.own, metric)
+	ratio, ok := stats.Ratio(pairs)
+	switch {
+	case !ok:
 		return none
+	case len(pairs) < stats.MinPairs(1): // of fewer an interval says nothing
+		return number(ratio.Estimate)
 	}
 	return fmt.Sprintf("%s (%s–%s)", number(ratio.Estimate), number(ratio.Low), number(ratio.High))
 }
