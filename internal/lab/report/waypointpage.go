@@ -279,7 +279,7 @@ func (page *waypointPage) compared(p *printer) {
 	if slices.ContainsFunc(page.others, func(o results.Plane) bool { return !selfTunnelled(o) }) {
 		p.line("An Envoy of one listener gives up its tunnels. The node proxy ends the client's mutual TLS and CONNECT, and tells the Envoy by the PROXY protocol who the")
 		p.line("client is. The node proxy also captures the Envoy's connections to the service. The server's pod is on the same node, so that this last hop is handed over")
-		p.line("unencrypted, where the other waypoints open a tunnel of mutual TLS.")
+		p.line("unencrypted unless LATEEN_SAME_NODE is false, where the other waypoints open a tunnel of mutual TLS.")
 		p.line("")
 	}
 }
