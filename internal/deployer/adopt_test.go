@@ -82,7 +82,7 @@ func TestNothingIsWrittenWhileIstiosControllerRuns(t *testing.T) {
 				if want := []string{"Gateway/waypoint/status"}; !slices.Equal(r.writes, want) {
 					t.Errorf("wrote %v", r.writes)
 				}
-				r.says("False", "Taken", c.words, "lateen install --take-over=istio", `{"spec":{"gatewayClassName":"lateen-waypoint"}}`)
+				r.says("False", "LeftToIstio", c.words, "lateen install --take-over=istio", `{"spec":{"gatewayClassName":"lateen-waypoint"}}`)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestNothingIsWrittenWhereNobodyCanTellWhetherIstioRuns(t *testing.T) {
 		if want := []string{"Gateway/waypoint/status"}; !slices.Equal(r.writes, want) {
 			t.Errorf("wrote %v", r.writes)
 		}
-		r.says("False", "Taken", "cannot be told", "it may not list "+of)
+		r.says("False", "LeftToIstio", "cannot be told", "it may not list "+of)
 	}
 }
 

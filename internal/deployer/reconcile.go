@@ -26,6 +26,7 @@ import (
 const (
 	reasonDeployed    = "Deployed"
 	reasonTaken       = wellknown.ReasonTaken
+	reasonLeftToIstio = wellknown.ReasonLeftToIstio
 	reasonRefused     = "Refused"     // the API server does not take an object
 	reasonPodsRefused = "PodsRefused" // it does not take the pods
 	reasonProgressing = wellknown.ReasonProgressing
@@ -54,7 +55,7 @@ func (d *Deployer) reconcile(ctx context.Context, gw *gatewayv1.Gateway, class *
 func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (verdict, error) {
 	if ofIstiosClass(gw, class) {
 		if why, err := d.istioAtWork(ctx); why != "" || err != nil {
-			return verdict{reason: reasonTaken, message: why + ", and this mesh leaves its Gateways alone; " + istioCure(gw)}, err
+			return verdict{reason: reasonLeftToIstio, message: why + ", and this mesh leaves its Gateways alone; " + istioCure(gw)}, err
 		}
 	}
 	in, err := d.input(ctx, gw)

@@ -173,7 +173,7 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 	const istios = "Accepted=True/Accepted@1"
 	for name, c := range map[string]struct {
 		serve    bool
-		class    gatewayv1.GatewayController // empty: there is no object
+		class    gatewayv1.GatewayController // empty: there is no object; "taken over": Istio's, whose place this mesh has taken
 		deployed string                      // the reason of the deployer's condition
 		managers []metav1.ManagedFieldsEntry
 		ours     bool
@@ -183,7 +183,13 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 		"refused here":                              {true, "", "Invalid", nil, true},
 		"left by an Istio that is gone":             {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed(istioManager, "Accepted"), managed(fieldManager, "Programmed")}, true},
 		"the deployer's condition alone is written": {true, "", "Deployed", []metav1.ManagedFieldsEntry{managed("lateen-deployer", wellknown.Deployed)}, true},
-		"left to Istio's controller":                {true, "", wellknown.ReasonTaken, nil, false},
+		"left to Istio's controller":                {true, "", wellknown.ReasonLeftToIstio, nil, false},
+		"an object of its name is another's":        {true, "", wellknown.ReasonTaken, nil, false},
+		"left to Istio's after a take-over":         {true, "taken over", wellknown.ReasonLeftToIstio, nil, false},
+		"another controller's after a take-over":    {true, "taken over", "Deployed", []metav1.ManagedFieldsEntry{managed("other-controller", "Programmed")}, false},
+		"a name taken after a take-over":            {true, "taken over", wellknown.ReasonTaken, nil, true},
+		"deployed here after a take-over":           {true, "taken over", "Deployed", nil, true},
+		"after a take-over without a deployer":      {true, "taken over", "", nil, true},
 		"not deployed":                              {true, "", "", nil, false},
 		"the class is not served":                   {false, "", "Deployed", nil, false},
 		"of another controller's GatewayClass":      {true, "example.com/other", "Deployed", nil, false},
@@ -192,6 +198,11 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", c.serve
+			var others int64 // writes into the GatewayClass
+			if c.class == "taken over" {
+				c.class, others = wellknown.MeshController, 1
+				r.writer.Controllers = append(r.writer.Controllers, wellknown.MeshController)
+			}
 			if c.class != "" {
 				r.put(model.GatewayClassKey("istio-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: c.class}}, nil, inForce)
 			}
@@ -217,8 +228,72 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 				return
 			}
 			r.idle()
-			if conditions, _ := r.status(shopGateway); conditions != istios || r.writes.Load() != 0 {
+			if conditions, _ := r.status(shopGateway); conditions != istios || r.writes.Load() != others {
 				t.Errorf("%s, %d writes", conditions, r.writes.Load())
+			}
+		})
+	}
+}
+
+// A take-over can be undone: Istio's controller runs again, and the Gateway is Istio's to speak of. What this mesh said of it holds no more.
+func TestWhatWasSaidOfAGatewayIsTakenBackOnceItIsLeftToIstio(t *testing.T) {
+	managed := func(manager string, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", APIVersion: "gateway.networking.k8s.io/v1", FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{` + fields + `}}`)}}
+	}
+	const (
+		both      = `"f:conditions":{"k:{\"type\":\"Accepted\"}":{"f:status":{}},"k:{\"type\":\"Programmed\"}":{"f:status":{}}}`
+		accepted  = `"f:conditions":{"k:{\"type\":\"Accepted\"}":{"f:status":{}}}`
+		listeners = `,"f:listeners":{"k:{\"name\":\"mesh\"}":{".":{}}}`
+		deployed  = `"f:conditions":{"k:{\"type\":\"lateen.dev/Deployed\"}":{"f:status":{}}}`
+	)
+	for name, c := range map[string]struct {
+		reason        string
+		isTakenOver   bool
+		managers      []metav1.ManagedFieldsEntry
+		want          string
+		listenersStay bool
+		writes        int64
+	}{
+		"Istio has written nothing":       {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/LeftToIstio", false, 1},
+		"Istio has written as well":       {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed(istioManager, accepted+listeners)}, "Accepted=True/Accepted@1 lateen.dev/Deployed=False/LeftToIstio", true, 1},
+		"all of it is Istio's":            {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(istioManager, both+listeners)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
+		"a third controller has written":  {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed("other-controller", accepted)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
+		"its name is taken, beside Istio": {wellknown.ReasonTaken, false, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/Taken", false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+			if c.isTakenOver {
+				r.writer.Controllers = append(r.writer.Controllers, wellknown.MeshController)
+			}
+			gw := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}}}
+			gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionFalse, Reason: c.reason, Message: "the deployer's"}}
+			r.put(shopGateway, "g1", 1, gw, map[string]any{
+				"conditions": []any{
+					map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": int64(1)},
+					map[string]any{"type": "Programmed", "status": "True", "reason": "Programmed", "observedGeneration": int64(1)},
+					map[string]any{"type": wellknown.Deployed, "status": "False", "reason": c.reason},
+				},
+				"listeners": []any{map[string]any{"name": "mesh", "conditions": []any{}}},
+			}, inForce)
+			o, err := r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := o.(*unstructured.Unstructured).DeepCopy()
+			u.SetManagedFields(append(c.managers, managed("lateen-deployer", deployed)))
+			if err := r.client.Tracker().Update(resource["Gateway"], u, shopGateway.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			r.lead()
+			r.eventually("the status is written", func() bool { return r.writes.Load() >= c.writes })
+			r.idle()
+			conditions, _ := r.status(shopGateway)
+			o, _ = r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
+			_, stay, _ := unstructured.NestedSlice(o.(*unstructured.Unstructured).Object, "status", "listeners")
+			if conditions != c.want || stay != c.listenersStay || r.writes.Load() != c.writes {
+				t.Errorf("%s, listeners %t, %d writes", conditions, stay, r.writes.Load())
 			}
 		})
 	}

@@ -8,18 +8,46 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // istioManager is how the API server remembers what istiod wrote into a status. The record outlives istiod.
 const istioManager = "pilot-discovery"
 
-// deployedHere says whether this mesh's deployer is at work on a Gateway. As long as Istio's controller runs, or if an object of the Gateway's name is
-// somebody else's, the deployer's condition says that it leaves the Gateway alone.
-func deployedHere(gw *gatewayv1.Gateway) bool {
-	return slices.ContainsFunc(gw.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == wellknown.Deployed && c.Reason != wellknown.ReasonTaken
-	})
+// deployed is the reason of the deployer's condition of a Gateway; empty if the deployer is off, or has not looked yet.
+func deployed(gw *gatewayv1.Gateway) string {
+	i := slices.IndexFunc(gw.Status.Conditions, func(c metav1.Condition) bool { return c.Type == wellknown.Deployed })
+	if i < 0 {
+		return ""
+	}
+	return gw.Status.Conditions[i].Reason
+}
+
+// ofIstiosClass says whether a Gateway of Istio's class is this mesh's to speak of. takenOver says that this mesh has Istio's place. present is what its
+// status says.
+func (w *Writer) ofIstiosClass(gw *gatewayv1.Gateway, takenOver bool, present written) bool {
+	if present.gateway != nil && present.gateway.others {
+		return false
+	}
+	switch deployed(gw) {
+	case wellknown.ReasonLeftToIstio:
+		return false
+	case "", wellknown.ReasonTaken:
+		return takenOver
+	}
+	return takenOver || w.Mesh.ServeIstioWaypoints
+}
+
+// givesUp says whether a Gateway that is not this mesh's to speak of was, and the deployer leaves it to others now. What this mesh alone said of it
+// holds no more then. present is what its status says.
+func (w *Writer) givesUp(key model.Key, present written) bool {
+	gw, is := w.Store.Gateway(key)
+	if !is || present.gateway == nil || present.gateway.others {
+		return false
+	}
+	reason := deployed(gw)
+	return reason == wellknown.ReasonLeftToIstio || reason == wellknown.ReasonTaken
 }
 
 // toldByOthers says whether another controller wrote a condition of a Gateway that this mesh would write.

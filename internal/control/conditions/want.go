@@ -200,8 +200,11 @@ func (w *Writer) ours(o *model.Object, present written) bool {
 	case *gatewayv1.Gateway:
 		class, _ := w.Store.GatewayClass(string(value.Spec.GatewayClassName))
 		controller := waypoint.Controller(string(value.Spec.GatewayClassName), class)
-		return slices.Contains(w.Controllers, controller) ||
-			w.Mesh.ServeIstioWaypoints && controller == wellknown.MeshController && deployedHere(value) && (present.gateway == nil || !present.gateway.others)
+		known := slices.Contains(w.Controllers, controller)
+		if controller == wellknown.MeshController {
+			return w.ofIstiosClass(value, known, present)
+		}
+		return known
 	}
 	return true
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
 	"lateen.dev/lateen/internal/kube"
@@ -44,6 +45,8 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 	present := read(u, types, w.Controllers)
 	want, exists := w.want(key, present)
 	switch {
+	case !exists && w.givesUp(key, present):
+		return w.giveUp(ctx, objects, u)
 	case !exists:
 		return resultGone, nil
 	case want.uid != "" && want.uid != present.uid, stale(want, u.GetGeneration()):
@@ -70,6 +73,21 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 		is.gateway = want.gateway
 	}
 	w.keep(key, is, w.Now())
+	return resultWritten, nil
+}
+
+// giveUp takes out of a Gateway's status what this mesh alone has written there.
+func (w *Writer) giveUp(ctx context.Context, objects dynamic.ResourceInterface, u *unstructured.Unstructured) (result string, err error) {
+	data, err := withdraw.Gateway(u)
+	switch {
+	case err != nil:
+		return resultRefused, err
+	case data == nil:
+		return resultUnchanged, nil
+	}
+	if _, err = objects.Patch(ctx, u.GetName(), mergePatch, data, metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
+		return failure(err), err
+	}
 	return resultWritten, nil
 }
 

@@ -234,7 +234,7 @@ func (w *Writer) one(ctx context.Context, queue workqueue.TypedRateLimitingInter
 	pause := w.pause(gvr.GroupResource(), key)
 	w.mu.Unlock()
 	want, exists := w.want(key, present)
-	if !exists {
+	if !exists && !w.givesUp(key, present) {
 		w.forget(key)
 		return
 	}
@@ -242,7 +242,7 @@ func (w *Writer) one(ctx context.Context, queue workqueue.TypedRateLimitingInter
 		present = written{} // another object had the name
 	}
 	w.settle(key, want)
-	if present.says(want) {
+	if exists && present.says(want) {
 		w.done(key)
 		queue.Forget(key)
 		return
@@ -271,6 +271,9 @@ func (w *Writer) one(ctx context.Context, queue workqueue.TypedRateLimitingInter
 	case result == resultWritten, result == resultUnchanged, result == resultGone:
 		queue.Forget(key)
 		w.done(key)
+		if !exists {
+			w.forget(key)
+		}
 	case again > 0:
 		queue.AddAfter(key, again)
 	default:

@@ -137,7 +137,9 @@ func (r *rig) patched(a kubetesting.Action) (bool, runtime.Object, error) {
 		status = map[string]any{}
 	}
 	for k, v := range patch.Status {
-		status[k] = v
+		if status[k] = v; v == nil {
+			delete(status, k)
+		}
 	}
 	u.Object["status"] = status
 	u.SetResourceVersion(strconv.FormatInt(r.version.Add(1), 10))

@@ -24,6 +24,10 @@ const (
 // reasons of False say that somebody must do something.
 const ReasonProgressing = "Progressing"
 
-// ReasonTaken is the reason of a Deployed condition that is False because the deployer leaves a Gateway alone: an object of its name is somebody
-// else's, or Istio's controller is at work on it.
-const ReasonTaken = "Taken"
+// Reasons of a Deployed condition that is False because the deployer leaves a Gateway alone.
+const (
+	// ReasonTaken: an object of its name is somebody else's.
+	ReasonTaken = "Taken"
+	// ReasonLeftToIstio: Istio's controller is at work on it, and its status is Istio's.
+	ReasonLeftToIstio = "LeftToIstio"
+)

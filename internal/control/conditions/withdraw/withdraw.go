@@ -143,14 +143,38 @@ func (k Kind) one(ctx context.Context, of dynamic.ResourceInterface, u *unstruct
 
 // patch is the merge patch that takes back what was written, nil if nothing was.
 func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
-	status, _, _ := unstructured.NestedMap(u.Object, "status") // a copy
 	fields := wrote(u)
+	own := func(condition string) bool {
+		return (slices.Contains(Types(k.Group), condition) || condition == wellknown.Deployed) && fields.own(condition)
+	}
+	return k.without(u, own, fields.has)
+}
+
+// Gateway is the merge patch that takes out of a Gateway's status what the control plane wrote and nobody else did; nil if that is nothing. The deployer's
+// condition stays.
+func Gateway(u *unstructured.Unstructured) ([]byte, error) {
+	fields, others := wrote(u), written{}
+	for _, m := range u.GetManagedFields() {
+		if m.Manager != FieldManager && m.Subresource == "status" && m.FieldsV1 != nil {
+			others = append(others, m.FieldsV1.Raw)
+		}
+	}
+	k := Kind{Group: model.GatewayGroup, Name: "Gateway"}
+	own := func(condition string) bool {
+		return slices.Contains(Types(k.Group), condition) && fields.condition(condition) && !others.condition(condition)
+	}
+	return k.without(u, own, func(field string) bool { return fields.has(field) && !others.has(field) })
+}
+
+// without is the merge patch that takes conditions and, of a Gateway, fields of its own out of an object's status; nil if there are none of them.
+func (k Kind) without(u *unstructured.Unstructured, own, has func(string) bool) ([]byte, error) {
+	status, _, _ := unstructured.NestedMap(u.Object, "status") // a copy
 	change := map[string]any{}
 	if list, ok := status["conditions"].([]any); ok {
 		left := slices.DeleteFunc(slices.Clone(list), func(raw any) bool {
 			c, _ := raw.(map[string]any)
 			name, _ := c["type"].(string)
-			return (slices.Contains(Types(k.Group), name) || name == wellknown.Deployed) && fields.own(name)
+			return own(name)
 		})
 		switch {
 		case len(left) == len(list):
@@ -162,7 +186,7 @@ func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
 	}
 	if k.Name == "Gateway" {
 		for _, field := range []string{"listeners", "addresses"} {
-			if status[field] != nil && fields.has(field) {
+			if status[field] != nil && has(field) {
 				change[field] = nil
 			}
 		}
