@@ -1,9 +1,12 @@
 //! Options of the sockets that the proxy makes in pods.
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use lateen_types::ports;
+use socket2::{SockRef, TcpKeepalive};
 
 /// Packets with this mark are the proxy's own and escape redirection (ztunnel's PACKET_MARK).
 pub const DEFAULT_MARK: u32 = 0x539;
@@ -61,8 +64,27 @@ impl Default for Keepalive {
 
 impl Keepalive {
     /// Silence of the peer after which a connection is given up.
-    pub(crate) fn user_timeout(&self) -> Duration {
+    fn user_timeout(&self) -> Duration {
         self.time + self.interval * self.retries
+    }
+
+    /// Sets it on a TCP socket. With `user_timeout` the connection also ends when its data stays unacknowledged for as long as keepalive
+    /// would take (TCP_USER_TIMEOUT). The kernel counts the time in which the peer's window is closed, too.
+    ///
+    /// # Errors
+    /// The socket is none of TCP, or its connection is gone.
+    pub fn set_on(&self, socket: &impl AsFd, user_timeout: bool) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(self.time)
+                .with_interval(self.interval)
+                .with_retries(self.retries),
+        )?;
+        if user_timeout {
+            socket.set_tcp_user_timeout(Some(self.user_timeout()))?;
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use lateen_accept::canonical;
 use lateen_os::set_option;
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::options::Options;
 
@@ -92,15 +92,7 @@ pub(crate) fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
     mark(socket, options)?;
     socket.set_tcp_nodelay(true)?;
     if let Some(keepalive) = options.keepalive {
-        socket.set_tcp_keepalive(
-            &TcpKeepalive::new()
-                .with_time(keepalive.time)
-                .with_interval(keepalive.interval)
-                .with_retries(keepalive.retries),
-        )?;
-        if options.user_timeout {
-            socket.set_tcp_user_timeout(Some(keepalive.user_timeout()))?;
-        }
+        keepalive.set_on(socket, options.user_timeout)?;
     }
     Ok(())
 }

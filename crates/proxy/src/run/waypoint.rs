@@ -19,7 +19,7 @@ use crate::current::Current;
 use crate::dns::{File, Origin};
 use crate::notify::Starter;
 use crate::settings::WaypointSettings;
-use crate::waypoint::{Accounts, Own, Timeouts, Waypoint, WaypointConfig};
+use crate::waypoint::{Accounts, Own, Sockets, Timeouts, Waypoint, WaypointConfig};
 use crate::{VERSION, certificates, publish};
 
 /// The list of the pod's resolvers.
@@ -153,5 +153,9 @@ fn config(
             ..Timeouts::default()
         },
         limits: common.limits,
+        sockets: Sockets {
+            keepalive: settings.keepalive,
+            user_timeout: settings.user_timeout,
+        },
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use lateen_netns::Keepalive;
 use lateen_types::{Identity, NamespacedName, WorkloadUid};
 
 use super::common::Common;
@@ -26,6 +27,10 @@ pub struct WaypointSettings {
     pub http_idle: Option<Duration>,
     /// The time for a request's head, from its first byte; the longest duration: no limit.
     pub http_head: Duration,
+    /// TCP keepalive.
+    pub keepalive: Option<Keepalive>,
+    /// TCP_USER_TIMEOUT as long as keepalive would take.
+    pub user_timeout: bool,
     /// The listener for tunnels.
     pub hbone: SocketAddr,
     /// The pages for operators.
@@ -75,6 +80,8 @@ impl WaypointSettings {
             http_head: Some(env.duration("LATEEN_HTTP_HEAD_TIMEOUT", Duration::from_secs(60))?)
                 .filter(|head| !head.is_zero())
                 .unwrap_or(Duration::MAX),
+            keepalive: env.keepalive()?,
+            user_timeout: env.boolean("USER_TIMEOUT_ENABLED", false)?,
             hbone: (env.any_address()?, lateen_types::ports::HBONE).into(),
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 15000)),
             common,

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hop::{Hop, InnerHop};
+use super::sockets::Sockets;
 use super::state::Waypoint;
 use super::upstream::{FarEnd, UpstreamError, Wire};
 use crate::describe;
@@ -46,7 +47,12 @@ pub(super) async fn open(
 ) -> Result<Wire, UpstreamError> {
     let Some(tunnel) = &hop.tunnel else {
         let deadline = Instant::now() + limit;
-        return connect(hop.address, deadline).await.map(Wire::Plain);
+        let sockets = match origin.forwarded {
+            Some(_) => waypoint.sockets,
+            None => waypoint.sockets.for_requests(),
+        };
+        let connected = connect(hop.address, deadline, sockets).await;
+        return connected.map(Wire::Plain);
     };
     let key = PoolKey {
         source: waypoint.own.identity.clone(),
@@ -132,7 +138,11 @@ async fn through(
     }
 }
 
-async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, UpstreamError> {
+async fn connect(
+    address: SocketAddr,
+    deadline: Instant,
+    sockets: Sockets,
+) -> Result<TcpStream, UpstreamError> {
     let failed = |source| UpstreamError::Connect {
         address,
         source: Arc::new(source),
@@ -140,6 +150,7 @@ async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Up
     match timeout_at(deadline, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => {
             stream.set_nodelay(true).map_err(failed)?;
+            sockets.set_on(&stream).map_err(failed)?;
             Ok(stream)
         }
         Ok(Err(error)) => Err(failed(error)),
@@ -157,7 +168,7 @@ fn dial(
 ) -> impl Future<Output = Result<Proven, UpstreamError>> + 'static {
     let certificates = waypoint.certificates.clone();
     let (tunnels, key) = (waypoint.tunnels.clone(), key.clone());
-    let revocations = waypoint.revocations.clone();
+    let (revocations, sockets) = (waypoint.revocations.clone(), waypoint.sockets);
     let (metrics, budget) = (
         Arc::clone(&waypoint.metrics),
         waypoint.outbound.budget.clone(),
@@ -168,7 +179,7 @@ fn dial(
             .await
             .map_err(|error| UpstreamError::Identity(Arc::new(error)))?;
         let deadline = Instant::now() + limit;
-        let stream = connect(key.address, deadline).await?;
+        let stream = connect(key.address, deadline, sockets).await?;
         let handshake = lateen_tls::connect(&credentials, stream, &key.destinations);
         let (stream, session) = match timeout_at(deadline, handshake).await {
             Ok(Ok(agreed)) => agreed,
@@ -184,5 +195,67 @@ fn dial(
             budget,
             below: Guarded::OUTER,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lateen_netns::Keepalive;
+    use socket2::SockRef;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The options of a connection: the times of keepalive, if it is on, and TCP_USER_TIMEOUT.
+    async fn options(sockets: Sockets) -> (Option<(Duration, Duration, u32)>, Option<Duration>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let stream = connect(address, deadline, sockets).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap());
+        let keepalive = socket.keepalive().unwrap().then(|| {
+            (
+                socket.tcp_keepalive_time().unwrap(),
+                socket.tcp_keepalive_interval().unwrap(),
+                socket.tcp_keepalive_retries().unwrap(),
+            )
+        });
+        (keepalive, socket.tcp_user_timeout().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_requests_gives_up_an_endpoint_that_acknowledges_nothing() {
+        let seconds = Duration::from_secs;
+        let sockets = Sockets {
+            keepalive: Some(Keepalive::default()),
+            user_timeout: false,
+        };
+        let relayed = Some((seconds(180), seconds(180), 9));
+        assert_eq!(options(sockets).await, (relayed, None));
+        let of_requests = Some((seconds(30), seconds(10), 9));
+        assert_eq!(
+            options(sockets.for_requests()).await,
+            (of_requests, Some(seconds(120)))
+        );
+    }
+
+    #[tokio::test]
+    async fn options_of_a_connection_are_those_of_the_environment() {
+        let seconds = Duration::from_secs;
+        let keepalive = Keepalive {
+            time: seconds(20),
+            interval: seconds(5),
+            retries: 2,
+        };
+        let sockets = Sockets {
+            keepalive: Some(keepalive),
+            user_timeout: true,
+        };
+        let set = Some((seconds(20), seconds(5), 2));
+        assert_eq!(options(sockets).await, (set, Some(seconds(30))));
+        let off = Sockets::default();
+        assert_eq!(options(off).await, (None, None));
+        assert_eq!(options(off.for_requests()).await, (None, None));
     }
 }

@@ -30,6 +30,7 @@ use super::choose::{Tried, choose};
 use super::destination::select;
 use super::http;
 use super::session::{Session, TunnelPeer};
+use super::sockets::Sockets;
 use super::state::{Timeouts, Waypoint, WaypointConfig};
 use super::upstream::Wire;
 use crate::dns::{File, Origin};
@@ -79,6 +80,7 @@ pub fn run(own: Own, snapshot: Arc<Snapshot>, asked: &Asked, measure: impl FnOnc
         streams_per_tunnel: 100,
         timeouts: Timeouts::default(),
         limits: lateen_relay::Limits::default(),
+        sockets: Sockets::default(),
         resolvers: File::open(Path::new("/dev/null"), Origin::Own),
     };
     // The executor's clocks are system calls that valgrind does not know; nothing here takes turns.

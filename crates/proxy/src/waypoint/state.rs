@@ -24,6 +24,7 @@ use super::numbers::Numbers;
 use super::own::Own;
 use super::reviews::Reviews;
 use super::service_view::{KnownEndpoint, ServiceViews};
+use super::sockets::Sockets;
 use super::turns::{Peer, Turns};
 use super::upstream::{Upstream, UpstreamError, Upstreams};
 use super::view::View;
@@ -97,6 +98,8 @@ pub struct WaypointConfig {
     pub timeouts: Timeouts,
     /// When a relayed connection that stands still is ended.
     pub limits: lateen_relay::Limits,
+    /// Options of the TCP connections that it opens.
+    pub sockets: Sockets,
 }
 
 /// The waypoint role on one worker.
@@ -120,6 +123,8 @@ pub struct Waypoint {
     pub(super) tunnels: Tunnels,
     pub(super) timeouts: Timeouts,
     pub(super) limits: lateen_relay::Limits,
+    /// Options of TCP connections to endpoints, and of those below tunnels to them.
+    pub(super) sockets: Sockets,
     /// Connections to endpoints.
     pub(super) upstreams: Upstreams,
     /// Addresses of hostnames.
@@ -161,6 +166,7 @@ impl Waypoint {
             resolvers,
             timeouts,
             limits,
+            sockets,
         } = config;
         let pool = Pool::new(client.clone(), streams_per_tunnel);
         // Streams of many clients are on each tunnel.
@@ -190,6 +196,7 @@ impl Waypoint {
             tunnels: Tunnels::default(),
             timeouts,
             limits,
+            sockets,
             upstreams: Upstreams::default(),
             names,
             numbers: Numbers::default(),

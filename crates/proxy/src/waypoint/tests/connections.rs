@@ -1,9 +1,11 @@
 //! Connections of applications through the waypoint: plain TCP, the end of the process, memory, and turns.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use lateen_exchange::Protocol;
 use lateen_http::Length;
+use lateen_netns::Keepalive;
 use lateen_proto::l7::Action;
 use lateen_proto::workload::AppProtocol;
 use lateen_testkit::wds;
@@ -51,6 +53,52 @@ fn tcp_is_relayed_whether_the_port_says_so_or_its_first_bytes_do() {
                 world.metric("istio_tcp_connections_opened_total", &labels),
                 Some(1.0)
             );
+        }
+    });
+}
+
+/// The time to the next keepalive probe of our connection to an address (proc_net_tcp(5)); none while the kernel waits for something else.
+fn next_probe(to: SocketAddr) -> Option<Duration> {
+    const KEEPALIVE: &str = "02";
+    let IpAddr::V4(ip) = to.ip() else {
+        panic!("the net has addresses of IPv4");
+    };
+    let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), to.port());
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    table.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (timer, left) = fields[5].split_once(':')?;
+        let is_ours = fields[2] == remote && timer == KEEPALIVE;
+        let hundredths = u64::from_str_radix(left, 16).ok()?;
+        is_ours.then(|| Duration::from_millis(10 * hundredths))
+    })
+}
+
+#[test]
+fn a_plain_connection_of_requests_probes_its_endpoint_sooner_than_a_relayed_one() {
+    local(async {
+        let mut world = World::limited(|config| {
+            config.sockets.keepalive = Some(Keepalive {
+                time: Duration::from_secs(3600),
+                ..Keepalive::default()
+            });
+        })
+        .await;
+        let relayed = world.put_plain_endpoint("other", "other", 4);
+        world.put_service("other", 97, AppProtocol::Tcp);
+        world.configure().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        greet_and_echo(TcpListener::bind(relayed).await.unwrap(), "");
+        let client = connection(world.stream().await, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+        let vip = SocketAddr::from((world.ip(97, 1), 80));
+        let mut stream = world.ask(vip).await.unwrap();
+        talk(&mut stream, "one", "one").await;
+        for (endpoint, is_relayed) in [(world.endpoint(), false), (relayed, true)] {
+            let probe = || next_probe(endpoint);
+            until("the kernel waits for its probe alone", || probe().is_some()).await;
+            let left = probe().unwrap();
+            assert_eq!(left > Duration::from_secs(30), is_relayed, "{left:?}");
         }
     });
 }

@@ -32,7 +32,7 @@ use crate::dns::File;
 use crate::testing::net::Net;
 use crate::testing::{dns, journal, soon, until};
 use crate::waypoint::{
-    Accounts, Entrance, Own, Request, Timeouts, Waypoint, WaypointConfig, WaypointHandle,
+    Accounts, Entrance, Own, Request, Sockets, Timeouts, Waypoint, WaypointConfig, WaypointHandle,
 };
 
 /// How long a client may be silent.
@@ -153,6 +153,7 @@ impl World {
                 ..Timeouts::default()
             },
             limits: lateen_relay::Limits::default(),
+            sockets: Sockets::default(),
         };
         change(&mut role);
         let thread = unstarted
