@@ -107,29 +107,43 @@ pub(super) fn may_be_settings(bytes: &[u8]) -> bool {
     !bytes.is_empty() && pairs.all(|(at, (byte, expected))| at == 2 || *byte == expected)
 }
 
-/// The first bytes of a TLS client, as far as its ClientHello goes, and the server name that it asks for. There is none if the
-/// bytes are no TLS, if they end or stop before the name is known, or if the client asks for none.
+/// The server name that a TLS client asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ServerName {
+    /// In lower case.
+    Known(String),
+    /// There is none: the bytes are no TLS, they end or stop before the name is known, or the client asks for none.
+    Unnamed,
+    /// There is no room for the rest of the ClientHello.
+    NoRoom,
+}
+
+/// The first bytes of a TLS client, as far as its ClientHello goes, and the server name that it asks for. `hold` is charged for them.
 ///
 /// # Errors
 /// The stream broke.
 pub(super) async fn hello<IO: AsyncRead + Unpin>(
     io: &mut IO,
-) -> io::Result<(Bytes, Option<String>)> {
+    hold: &mut Hold,
+) -> io::Result<(Bytes, ServerName)> {
     let deadline = Instant::now() + LINE;
     let mut bytes = BytesMut::with_capacity(HELLO);
     let name = loop {
         match timeout_at(deadline, io.read_buf(&mut bytes)).await {
             Ok(read) => {
                 if read? == 0 {
-                    break None;
+                    break ServerName::Unnamed;
                 }
             }
-            Err(_) => break None,
+            Err(_) => break ServerName::Unnamed,
+        }
+        if !hold.raise(bytes.capacity()) {
+            break ServerName::NoRoom;
         }
         match read_hello(&bytes) {
             Hello::Partial => {}
-            Hello::Whole(name) => break name,
-            Hello::Invalid => break None,
+            Hello::Whole(Some(name)) => break ServerName::Known(name),
+            Hello::Whole(None) | Hello::Invalid => break ServerName::Unnamed,
         }
     };
     Ok((bytes.freeze(), name))
@@ -250,5 +264,23 @@ mod tests {
         assert!(found.bytes.len() < 40 * 1024, "{}", found.bytes.len());
         drop(hold);
         assert_eq!(account.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_hello_is_charged_and_ends_where_its_account_has_no_room() {
+        // A record of 16 KiB, of which the most is still to come.
+        let mut begun = vec![22, 3, 1, 0x40, 0];
+        begun.resize(6 * 1024, 0);
+        for (limit, expected) in [(128, ServerName::Unnamed), (16, ServerName::NoRoom)] {
+            let account = Account::new(limit * 1024);
+            let (mut near, mut far) = tokio::io::duplex(64 * 1024);
+            far.write_all(&begun).await.unwrap();
+            let mut hold = Hold::new(&account);
+            let (_, name) = hello(&mut near, &mut hold).await.unwrap();
+            assert_eq!(name, expected, "{limit} KiB");
+            assert!(account.held() >= 6 * 1024, "{}", account.held());
+            drop(hold);
+            assert_eq!(account.held(), 0);
+        }
     }
 }

@@ -16,7 +16,9 @@ use tokio::time::{sleep, timeout};
 use super::destination::{Refused, select};
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
-use super::sniff::{First, begin, decide, decide_version, hello, may_be_request, may_be_settings};
+use super::sniff::{
+    First, ServerName, begin, decide, decide_version, hello, may_be_request, may_be_settings,
+};
 use super::state::Waypoint;
 use super::{http, tcp};
 
@@ -118,19 +120,23 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
 
 /// Serves a TLS connection whose server name is the host that it is for. Its bytes are relayed as they are.
 async fn serve_tls(session: Rc<Session>, mut stream: Stream) {
+    let mut hold = Hold::new(&session.tunnel.account);
     let read = tokio::select! {
         biased;
-        read = hello(&mut stream) => read,
+        read = hello(&mut stream, &mut hold) => read,
         () = session.waypoint.ends_idle() => return close(stream).await,
     };
     match read {
-        Ok((bytes, Some(name))) => {
+        Ok((bytes, ServerName::Known(name))) => {
             session.set_server_name(name);
-            if let Some(server) = tcp::connect(&session).await {
+            let server = tcp::connect(&session).await;
+            drop(hold);
+            if let Some(server) = server {
                 server.relay_behind(bytes, stream).await;
             }
         }
-        Ok((_, None)) => {
+        Ok((_, ServerName::NoRoom)) => tcp::refuse_full(&session, "ClientHello"),
+        Ok((_, ServerName::Unnamed)) => {
             let reason = "the client's first bytes are no TLS with a server name, and the service has no address of its own";
             let failure = Failure {
                 flags: ResponseFlags::ConnectionFailure,
@@ -192,7 +198,7 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             if let Some(server) = server {
                 server.leave();
             }
-            return tcp::refuse_full(&session);
+            return tcp::refuse_full(&session, "first line");
         }
         Detected::Other if may_be_request(&bytes) && session.looks_for_tokens().await => {
             if let Some(server) = server {

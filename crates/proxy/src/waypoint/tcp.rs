@@ -28,9 +28,6 @@ use crate::describe;
 /// The sentence for a connection in which a lenient server may find a request that nobody searched for tokens.
 const UNCLEAR: &str = "connection closed due to policy rejection: requests for the service are searched for tokens, and this is no valid request but may be taken for one; name the protocol of the port, such as by appProtocol, if it is not HTTP";
 
-/// The sentence for a first line that the client's account has no room for.
-const FULL: &str = "the client's first line had no room, since its connections hold as much as they may; its requests should be read (LATEEN_HTTP_BUFFERS)";
-
 /// Endpoints that are tried for a connection.
 const ATTEMPTS: usize = 3;
 
@@ -204,13 +201,16 @@ pub(super) fn refuse_unclear(session: &Session) {
     );
 }
 
-/// Refuses a connection whose first line has no room in its client's account.
-pub(super) fn refuse_full(session: &Session) {
+/// Refuses a connection whose first bytes have no room in its client's account.
+pub(super) fn refuse_full(session: &Session, first: &str) {
+    let reason = format!(
+        "the client's {first} had no room, since its connections hold as much as they may; its requests should be read, or LATEEN_HTTP_BUFFERS be raised"
+    );
     refuse(
         session,
         Failure {
             flags: ResponseFlags::ConnectionFailure,
-            reason: FULL.to_owned(),
+            reason,
         },
     );
 }

@@ -21,6 +21,7 @@ use super::connections::greet_and_echo;
 use super::world::{World, local};
 use super::{connection, get, talk};
 use crate::testing::{dns, soon, until};
+use crate::waypoint::Accounts;
 
 /// The wildcard of the tests, on 127.n.98.1.
 const WILD: &str = "*.wild.test";
@@ -55,7 +56,15 @@ async fn wild(
     protocol: AppProtocol,
     hosts: impl FnOnce(&World) -> Vec<(&'static str, IpAddr)>,
 ) -> World {
-    let mut world = World::unconfigured();
+    wild_in(World::unconfigured(), protocol, hosts).await
+}
+
+/// The same in a world that exists.
+async fn wild_in(
+    mut world: World,
+    protocol: AppProtocol,
+    hosts: impl FnOnce(&World) -> Vec<(&'static str, IpAddr)>,
+) -> World {
     world.put_entry(WILD, 98, |service| {
         service.ports[0].app_protocol = protocol.into();
     });
@@ -380,6 +389,29 @@ fn a_tls_connection_goes_to_the_host_of_its_server_name_unchanged() {
                 .logged(&["connection complete", "error=", words])
                 .await;
         }
+    });
+}
+
+#[test]
+fn a_client_hello_without_room_in_its_clients_account_ends_its_connection() {
+    local(async {
+        // One identity may hold 16 KiB, and its requests a half.
+        let accounts = Accounts::new(64 * 1024);
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let hosts = |world: &World| vec![("a", world.ip(60, 1))];
+        let world = wild_in(world, AppProtocol::Tls, hosts).await;
+        let at = SocketAddr::from((world.ip(60, 1), 8080));
+        greet_and_echo(TcpListener::bind(at).await.unwrap(), "");
+        let mut stream: Stream = world.ask(vip(&world)).await.unwrap();
+        let mut begun = vec![22, 3, 1, 0x40, 0];
+        begun.resize(6 * 1024, 0);
+        stream.write_all(&begun).await.unwrap();
+        stream.flush().await.unwrap();
+        let words = ["ClientHello had no room", "LATEEN_HTTP_BUFFERS"];
+        world.logged(&words).await;
+        until("nothing is held", || accounts.held() == 0).await;
+        // A short one is charged nothing.
+        assert!(!greet(&world, Some("a.wild.test")).await.is_empty());
     });
 }
 
