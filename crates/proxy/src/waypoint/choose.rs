@@ -27,6 +27,12 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
+    /// The waypoint dials none of the addresses that the hostname of an endpoint has.
+    #[error("{refusal}")]
+    NotDialled {
+        endpoint: WorkloadUid,
+        refusal: next_hop::Refusal,
+    },
     /// The hostname of the endpoint, or the host that the client names, has no address.
     #[error(transparent)]
     Name(#[from] ResolveError),
@@ -65,9 +71,9 @@ impl Tried {
     }
 }
 
-/// Chooses an endpoint that was not tried, and that may be sent what it speaks; others count as tried from then on. Of two that are
-/// drawn, it is the one with fewer requests under way in `protocol`; without one the first is taken. `host` gives the host that the
-/// client names, in lower case.
+/// Chooses an endpoint that was not tried, that may be sent what it speaks, and whose address the waypoint dials; others count as tried
+/// from then on. Of two that are drawn, it is the one with fewer requests under way in `protocol`; without one the first is taken.
+/// `host` gives the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
@@ -82,7 +88,15 @@ pub(super) async fn choose<'h>(
     loop {
         let known = match one(session, view, tried, protocol, &host).await {
             Ok(known) => known,
-            Err(why) => return Err(forbidden.unwrap_or(why)),
+            Err(why) => {
+                let NoEndpoint::NotDialled { endpoint, .. } = &why else {
+                    return Err(forbidden.unwrap_or(why));
+                };
+                tried.endpoints.insert(endpoint.clone());
+                forbidden.get_or_insert(why);
+                tokio::task::consume_budget().await;
+                continue;
+            }
         };
         let endpoint = &known.endpoint;
         let why = strict::forbidden(view, endpoint).map(NoEndpoint::from);
@@ -232,7 +246,10 @@ async fn settle(
         let is_round_robin = service.is_some_and(|service| service.is_round_robin);
         let hostname = &resolve.hostname;
         answers = waypoint.names.of_endpoint(hostname).await?;
-        admit(&resolve, own, &mut answers)?;
+        admit(&resolve, own, &mut answers).map_err(|refusal| NoEndpoint::NotDialled {
+            endpoint: resolve.workload.uid.clone(),
+            refusal,
+        })?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let address = match is_round_robin {
             true => picked(&resolve, hostname, &answers, first)?,
