@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_of_requests_gives_up_an_endpoint_that_acknowledges_nothing() {
+    async fn a_connection_of_requests_gives_up_an_endpoint_that_vanished() {
         let seconds = Duration::from_secs;
         let sockets = Sockets {
             keepalive: Some(Keepalive::default()),
@@ -234,10 +234,14 @@ mod tests {
         let relayed = Some((seconds(180), seconds(180), 9));
         assert_eq!(options(sockets).await, (relayed, None));
         let of_requests = Some((seconds(30), seconds(10), 9));
-        assert_eq!(
-            options(sockets.for_requests()).await,
-            (of_requests, Some(seconds(120)))
-        );
+        // An endpoint that only reads late is not given up.
+        assert_eq!(options(sockets.for_requests()).await, (of_requests, None));
+        let asked = Sockets {
+            user_timeout: true,
+            ..sockets
+        };
+        let both = (of_requests, Some(seconds(120)));
+        assert_eq!(options(asked.for_requests()).await, both);
     }
 
     #[tokio::test]

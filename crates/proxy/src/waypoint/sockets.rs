@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use lateen_netns::Keepalive;
 
-/// Keepalive of connections that carry requests to endpoints in plain text. An endpoint that vanishes without a word is given up
-/// after 120 s, whether it owes an acknowledgement or an answer. Linux by itself repeats what was not acknowledged for 15 minutes, and
-/// waits for an answer for ever. Tunnels find out sooner, by the PINGs of HTTP/2.
+/// Keepalive of connections that carry requests to endpoints in plain text. An endpoint that vanishes without a word, and owes an answer,
+/// is given up after 120 s. Without keepalive it would be waited for without end. Tunnels find out sooner, by the PINGs of HTTP/2.
 const REQUESTS: Keepalive = Keepalive {
     time: Duration::from_secs(30),
     interval: Duration::from_secs(10),
@@ -27,15 +26,12 @@ pub struct Sockets {
 impl Sockets {
     /// The options of connections that carry requests in plain text.
     ///
-    /// The kernel counts the time in which an endpoint reads nothing as one in which it acknowledges nothing. No request waits so
-    /// long for its endpoint to read. An application of a relayed connection may, so that one has no such time-out by itself.
+    /// They have no TCP_USER_TIMEOUT by themselves: the kernel counts a closed window as silence, and an endpoint may read late. So Linux
+    /// repeats for about 15 minutes what was not acknowledged.
     pub(super) fn for_requests(self) -> Self {
-        match self.keepalive {
-            Some(_) => Self {
-                keepalive: Some(REQUESTS),
-                user_timeout: true,
-            },
-            None => self,
+        Self {
+            keepalive: self.keepalive.map(|_| REQUESTS),
+            ..self
         }
     }
 
