@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,6 +93,34 @@ var Clients = []Client{
 		request(f, uint32(2*n+1), false)
 		_ = f.WriteRawFrame(http2.FrameWindowUpdate, 0, uint32(2*n+1), []byte{0, 0, 0, 0})
 	})},
+	{Name: "ten thousand requests beyond the limit on streams", Want: calm, run: flood(10000, func(f *http2.Framer, n int) {
+		request(f, uint32(2*n+1), false)
+	})},
+	{Name: "ten thousand heads that are malformed", Want: calm, run: flood(10000, func(f *http2.Framer, n int) {
+		malformed := append(block(), field("X-A", "b")...)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: malformed, EndStream: true, EndHeaders: true})
+	})},
+	{Name: "ten thousand requests with less content than they say", Want: calm, run: flood(10000, func(f *http2.Framer, n int) {
+		announced := append(block(), field("content-length", "5")...)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: announced, EndStream: true, EndHeaders: true})
+	})},
+	{Name: "ten thousand requests whose trailers do not end them", Want: calm, run: flood(10000, func(f *http2.Framer, n int) {
+		request(f, uint32(2*n+1), false)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: field("x-a", "b"), EndHeaders: true})
+	})},
+	{Name: "content behind the end of a request", Want: "GOAWAY STREAM_CLOSED", run: flood(10000, func(f *http2.Framer, n int) {
+		request(f, uint32(2*n+1), true)
+		_ = f.WriteData(uint32(2*n+1), false, []byte("a"))
+	})},
+	{Name: "references to a large field of the dynamic table", Want: calm, run: flood(10000, func(f *http2.Framer, n int) {
+		fragment := block()
+		if n == 0 {
+			fragment = append(fragment, indexed("x-a", strings.Repeat("b", 3900))...)
+		}
+		// Index 62 is the newest entry.
+		fragment = append(fragment, bytes.Repeat([]byte{0xbe}, 12000)...)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: fragment, EndStream: true, EndHeaders: true})
+	})},
 	{Name: "a head in pieces that never ends", Want: calm, run: flood(100000, func(f *http2.Framer, n int) {
 		if n == 0 {
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block()})
@@ -101,6 +130,34 @@ var Clients = []Client{
 	})},
 	{Name: "pings that never end", Want: calm, run: flood(1000000, func(f *http2.Framer, _ int) { _ = f.WritePing(false, [8]byte{}) })},
 	{Name: "settings that never end", Want: calm, run: flood(1000000, func(f *http2.Framer, _ int) { _ = f.WriteSettings() })},
+	{Name: "table sizes that never stay", Want: calm, run: flood(1000000, func(f *http2.Framer, n int) {
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(n%2) << 16})
+	})},
+	{Name: "settings of thousands of entries", Want: calm, run: flood(10000, func(f *http2.Framer, _ int) {
+		_ = f.WriteSettings(slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, 2700)...)
+	})},
+	{Name: "an answer that is taken byte by byte", Want: calm, run: flood(1000000, func(f *http2.Framer, n int) {
+		if n == 0 {
+			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+			large := bytes.Join([][]byte{field(":method", "GET"), field(":scheme", "http"), field(":authority", cases.Host), field(":path", upstream.LargePath)}, nil)
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: large, EndStream: true, EndHeaders: true})
+			return
+		}
+		_ = f.WriteWindowUpdate(1, 1)
+	})},
+	{Name: "data of padding that never ends", Want: calm, run: flood(1000000, func(f *http2.Framer, n int) {
+		if n == 0 {
+			request(f, 1, false)
+			return
+		}
+		_ = f.WriteDataPadded(1, false, nil, make([]byte, 255))
+	})},
+	{Name: "frames of an unknown type that never end", Want: calm, run: flood(1000000, func(f *http2.Framer, _ int) {
+		_ = f.WriteRawFrame(0xee, 0, 0, nil)
+	})},
+	{Name: "goodbyes that never end", Want: calm, run: flood(1000000, func(f *http2.Framer, _ int) {
+		_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
+	})},
 	{Name: "data without content that never ends", Want: calm, run: flood(1000000, func(f *http2.Framer, n int) {
 		if n == 0 {
 			request(f, 1, false)
@@ -179,6 +236,13 @@ func drip(conn net.Conn, text string) string {
 func field(name, value string) []byte {
 	var out bytes.Buffer
 	_ = hpack.NewEncoder(&out).WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true})
+	return out.Bytes()
+}
+
+// indexed is a field that enters the dynamic table (RFC 7541 §6.2.1).
+func indexed(name, value string) []byte {
+	var out bytes.Buffer
+	_ = hpack.NewEncoder(&out).WriteField(hpack.HeaderField{Name: name, Value: value})
 	return out.Bytes()
 }
 
