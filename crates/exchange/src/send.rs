@@ -217,6 +217,10 @@ impl Core {
             return Err(WriteError::State.into());
         }
         let is_awaited = entry.expects && status == 100;
+        if status == 100 && !is_awaited {
+            // The client has been told, or sends its content at once. It would discard another one (RFC 9110 §15.2.1).
+            return Ok(());
+        }
         entry.expects &= status != 100;
         let id = entry.id;
         // HTTP/2 has a bound of its own.

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use common::{
     PROTOCOLS, answer, canonical, content, head, informational, local, pair, pattern, serve, text,
@@ -154,6 +156,40 @@ fn continue_is_sent_once_the_content_is_read() {
         peer.shutdown().await.expect("it is open");
         assert!(text(&mut peer).await.ends_with("\r\n\r\nok"));
         reader.await.expect("no panic").expect("it is answered");
+        driver.await.expect("no panic").expect("an orderly end");
+    });
+}
+
+#[test]
+fn a_client_is_told_once_to_continue() {
+    local(async {
+        let (mut peer, io) = duplex(4096);
+        let mut server = server::Connection::new(io, Config::new(Protocol::Http1));
+        let request =
+            b"POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
+        peer.write_all(request).await.expect("there is room");
+        let (_, exchange) = server.next().await.expect("no fault").expect("a request");
+        let driver = spawn_local(async move { server.next().await.map(|_| ()) });
+        let exchange = Rc::new(exchange);
+        let read = Rc::clone(&exchange);
+        let reader = spawn_local(async move { content(&read).await });
+        let mut told = [0; 25];
+        peer.read_exact(&mut told).await.expect("it is told");
+        assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+        // The endpoint says so too.
+        let again = informational(100, "</style.css>");
+        exchange.inform(&again).expect("it is open");
+        peer.write_all(b"ok").await.expect("there is room");
+        let content = reader.await.expect("no panic").expect("it comes");
+        assert_eq!(content, b"ok");
+        exchange
+            .reply(Status::OK, &[], Length::Known(0))
+            .expect("it is open");
+        exchange.finish().expect("it is open");
+        drop(exchange);
+        peer.shutdown().await.expect("it is open");
+        let rest = text(&mut peer).await;
+        assert!(rest.starts_with("HTTP/1.1 200 "), "{rest}");
         driver.await.expect("no panic").expect("an orderly end");
     });
 }
