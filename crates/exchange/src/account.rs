@@ -5,7 +5,8 @@
 //! - heads of requests, from their first byte to the end of the exchange;
 //! - content and trailers that came and were not passed on;
 //! - heads of answers over HTTP/1 that have not ended;
-//! - output that waits for the wire.
+//! - output that waits for the wire;
+//! - 2 KiB for each open request of a connection of HTTP/2 but the first. A connection may have a hundred of them.
 //!
 //! It is charged when bytes come, and credited when they leave. Every byte of an account counts in the accounts above it, such as
 //! those of the peer's namespace and of the process. Two limits hold in each account:
@@ -33,6 +34,10 @@ use std::task::{Context, Waker};
 
 /// Bytes that each connection, and each request to an endpoint, may hold without a charge. The state of a connection is about as large.
 pub(crate) const FREE: usize = 4096;
+
+/// Bytes that each open request of a connection of HTTP/2 but the first counts in the sum, whatever else it holds. Its state in a proxy
+/// takes about twice as much, and a client opens it with some twenty bytes.
+pub(crate) const OPEN: usize = 2048;
 
 /// Charges are multiples of this, so that small changes cost nothing.
 const UNIT: usize = 4096;

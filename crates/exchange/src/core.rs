@@ -10,7 +10,7 @@ use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
-use crate::account::{Charge, Freed, Held, Part};
+use crate::account::{Charge, Freed, Held, OPEN, Part};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
@@ -395,7 +395,10 @@ impl Core {
     pub(crate) fn weight(&self) -> Held {
         let (incomplete, answers) = match &self.codec {
             Codec::Server1(http1) => (http1.incomplete(), http1.queued()),
-            Codec::Http2(http2) => (http2.incomplete(), http2.queued()),
+            Codec::Http2(http2) => {
+                let further = self.streams.len().saturating_sub(1);
+                (http2.incomplete(), http2.queued() + OPEN * further)
+            }
             _ => (0, self.queued()),
         };
         Held {

@@ -23,6 +23,11 @@ impl Entries {
         self.places.is_empty()
     }
 
+    /// The number of open exchanges.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Opens an exchange, whose entry is empty.
     pub(crate) fn insert(&mut self, key: Key) -> &mut Entry {
         let slot = match self.vacant.pop() {

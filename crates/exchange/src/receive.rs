@@ -5,7 +5,7 @@ use lateen_h1::{ClientEvent, Length, ServerEvent};
 use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status, Trailers};
 
-use crate::account::{FREE, Held};
+use crate::account::{FREE, Held, OPEN};
 use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
@@ -327,7 +327,7 @@ impl Core {
                 let head = http2.fields().buffer().len();
                 let held = Held {
                     requests: self.held + head,
-                    answers: http2.queued(),
+                    answers: http2.queued() + OPEN * self.streams.len(),
                 };
                 if self
                     .charge

@@ -171,6 +171,43 @@ fn large_heads_count_for_as_long_as_their_requests_are_open() {
     });
 }
 
+#[test]
+fn open_requests_of_http2_are_bounded_though_they_hold_no_bytes() {
+    virtually(async {
+        let account = Account::new(64 * KIB);
+        let exchanges = Exchanges::default();
+        let (handle, server) = charged(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let small = head("GET", "/", &[]);
+        let ask = |number| -> Vec<_> {
+            (0..number)
+                .map(|_| handle.request(&small, None).expect("it is ready"))
+                .collect()
+        };
+        let first = ask(1);
+        rest().await;
+        assert_eq!(account.held(), 0);
+        let more = ask(99);
+        rest().await;
+        assert!(account.held() <= account.limit(), "{}", account.held());
+        let open = exchanges.borrow().len();
+        assert!((28..=32).contains(&open), "{open}");
+        let refused = more.last().expect("there are some");
+        let error = answer(refused).await.expect_err("it has no room");
+        assert!(error.is_unprocessed(), "{error}");
+        // The others of the account wait for one that ends, and no longer.
+        drop(exchanges.borrow_mut().pop());
+        rest().await;
+        let late = handle.request(&small, None).expect("it is ready");
+        rest().await;
+        assert_eq!(exchanges.borrow().len(), open);
+        exchanges.take();
+        drop((first, more, late));
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
 /// A proxy of one request after the other: it asks the upstream in the name of an account, and passes the answer on.
 async fn forward(
     exchange: server::Exchange,
