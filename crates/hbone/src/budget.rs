@@ -197,8 +197,8 @@ impl Budget {
         account.map(|account| account.total())
     }
 
-    /// What every pair of peer and pod is to have if it needs it, as far as there is any.
-    pub(crate) fn first_window(&self) -> u32 {
+    /// Bytes that every pair of peer and pod is to have if it needs them, as far as there are any.
+    pub fn first_window(&self) -> u32 {
         u32::try_from(self.ledger.reserve.first_window()).unwrap_or(u32::MAX)
     }
 

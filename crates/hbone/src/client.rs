@@ -130,9 +130,11 @@ impl Tunnel {
         self.state.load.send_buffer().congested()
     }
 
-    /// True if what streams write stays here, because those that nobody reads keep the window that all share.
+    /// True if streams that nobody reads keep the window that all share, in either direction: what streams write stays here, or the
+    /// peer may send nothing.
     pub(crate) fn withheld(&self) -> bool {
-        self.state.load.send_buffer().withheld()
+        let load = &self.state.load;
+        load.send_buffer().withheld() || load.is_unread()
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.

@@ -20,7 +20,7 @@ mod retry_budget;
 mod send_buffer;
 pub mod server;
 mod settings;
-mod stalled_peer;
+mod stalled_window;
 mod stream;
 
 pub use budget::Budget;

@@ -6,6 +6,10 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use crate::send_buffer::SendBuffer;
+use crate::stalled_window::StalledWindow;
+
+/// The credit below which a peer counts as having none: it may wait for room for a whole frame.
+const LEAST_CREDIT: u32 = 4096;
 
 /// How many streams a tunnel carries, and since when it carries none.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub(crate) struct Load {
     idle_since: Cell<Instant>,
     /// The tunnel's number with its owner, 0 until it has one.
     number: Cell<u64>,
+    /// The window that we give the peer, which unread streams may keep.
+    window: StalledWindow,
     send_buffer: Rc<SendBuffer>,
 }
 
@@ -29,6 +35,7 @@ impl Load {
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             number: Cell::new(0),
+            window: StalledWindow::default(),
             send_buffer: Rc::clone(send_buffer),
         })
     }
@@ -69,6 +76,16 @@ impl Load {
 
     pub(crate) fn set_read(&self, bytes: u64) {
         self.read.set(bytes);
+    }
+
+    /// Takes note of the bytes that the peer may still send on the connection.
+    pub(crate) fn set_credit(&self, credit: u32) {
+        self.window.set(credit >= LEAST_CREDIT);
+    }
+
+    /// True if the peer may send nothing on any stream, since our readers keep the whole window.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.window.withheld()
     }
 
     /// The tunnel's account of what waits to be written.

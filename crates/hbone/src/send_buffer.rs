@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::stalled_peer::StalledPeer;
+use crate::stalled_window::StalledWindow;
 
 /// What a tunnel may have waiting whatever others have: it always moves on.
 const FLOOR: usize = 64 * 1024;
@@ -87,7 +87,8 @@ pub(crate) struct SendBuffer {
     held: Cell<usize>,
     /// Taken from the budget, for what goes beyond the floor.
     claimed: Cell<usize>,
-    peer: StalledPeer,
+    /// The window that the peer gives us.
+    window: StalledWindow,
 }
 
 impl SendBuffer {
@@ -98,7 +99,7 @@ impl SendBuffer {
             queued: Cell::new(0),
             held: Cell::new(0),
             claimed: Cell::new(0),
-            peer: StalledPeer::default(),
+            window: StalledWindow::default(),
         }
     }
 
@@ -112,9 +113,9 @@ impl SendBuffer {
         self.queued.get() > self.most / 2
     }
 
-    /// True if the peer withholds its window from all streams, see [`StalledPeer`].
+    /// True if the peer withholds its window from all streams, see [`StalledWindow`].
     pub(crate) fn withheld(&self) -> bool {
-        self.peer.withheld()
+        self.window.withheld()
     }
 
     /// Makes sure that `total` bytes are paid for.
@@ -158,7 +159,7 @@ impl SendBuffer {
 
     /// So much waits on the tunnel in all, as its owner counts it; the peer's window holds it up, or not.
     pub(crate) fn owe(&self, queued: usize, held_up: bool) {
-        self.peer.set(!held_up);
+        self.window.set(!held_up);
         let before = self.queued.replace(queued);
         if queued < before {
             self.settle();

@@ -53,6 +53,11 @@ impl Stream {
         self.slot.load().number()
     }
 
+    /// True if the peer may send nothing on its tunnel, because streams that nobody reads keep the window that all share.
+    pub fn is_held_up(&self) -> bool {
+        self.slot.load().is_unread()
+    }
+
     /// Takes note of what our relay still has to hand over.
     fn leave_waiting(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

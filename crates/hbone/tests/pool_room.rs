@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, path, request, serve};
-use lateen_hbone::{Pool, PoolError, RetryBudget, Settings};
+use lateen_hbone::{Budget, Pool, PoolError, RetryBudget, Settings, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -172,6 +172,59 @@ async fn a_tunnel_whose_window_is_withheld_gets_no_more_streams() {
         says_hello(&mut connect().await).await;
         assert_eq!(dials.get(), 2);
         assert!(stalled.iter().all(|stream| !stream.is_finished()));
+    })
+    .await;
+}
+
+/// The same in the other direction: streams that are not read here keep the window that the peer was given.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_whose_streams_nobody_reads_gets_no_more_streams() {
+    local(async {
+        let settings = Settings {
+            budget: Budget::new(1 << 20),
+            ..Settings::client()
+        };
+        let (pool, dials) = (Pool::new(settings, 100), Cell::new(0));
+        let connect = async || {
+            let dial = || {
+                dials.set(dials.get() + 1);
+                let pours = dials.get() == 1;
+                let (near, far) = duplex(64 * 1024);
+                let mut incoming = serve(far, Settings::server());
+                spawn_local(async move {
+                    while let Some(incoming) = incoming.recv().await {
+                        let mut stream = incoming.accept(None).unwrap();
+                        if pours {
+                            spawn_local(async move {
+                                while stream.write_all(&[1; 64 * 1024]).await.is_ok() {}
+                            });
+                        } else {
+                            spawn_local(echo(stream));
+                        }
+                    }
+                });
+                async move { Ok::<_, String>(near) }
+            };
+            pool.connect(&key(), &request(), &RetryBudget::default(), dial)
+                .await
+                .unwrap()
+                .0
+        };
+        let mut unread = Vec::new();
+        for _ in 0..20 {
+            unread.push(connect().await);
+        }
+        assert_eq!(dials.get(), 1);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(unread.iter().all(Stream::is_held_up));
+        let mut stream = connect().await;
+        says_hello(&mut stream).await;
+        assert_eq!(dials.get(), 2);
+        // The first one has room again, once its streams are let go.
+        drop(unread);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!connect().await.is_held_up());
+        assert_eq!(dials.get(), 2);
     })
     .await;
 }

@@ -69,6 +69,7 @@ pub(crate) fn set_allowance(
 ) {
     let credit = core.http2.credit();
     load.set_read(credit.came - u64::from(credit.held));
+    load.set_credit(credit.credit);
     let inflow = RecvFlow {
         came: credit.came,
         granted: (credit.came + u64::from(credit.credit)).saturating_sub(u64::from(FLOOR)),

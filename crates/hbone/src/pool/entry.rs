@@ -49,7 +49,7 @@ pub(super) enum Failure<E> {
 impl<E> Entry<E> {
     /// Returns the first tunnel with room, so that the last ones become idle. It prefers a tunnel that is not congested.
     /// If all are congested, it returns the one with the least queued bytes, and `true` if one more should be dialled. A
-    /// tunnel whose window is withheld carries nothing. It is returned only where no more may be dialled.
+    /// tunnel whose window is withheld in one direction carries nothing there. It is returned only where no more may be dialled.
     ///
     /// A new tunnel whose stream limit is not known yet counts with the lowest known limit of the others, and with room for
     /// at least one stream.

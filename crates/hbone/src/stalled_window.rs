@@ -1,21 +1,22 @@
-//! Detection of a peer that gives back none of the connection window, which all streams of a tunnel share.
+//! Detection of a connection window that stays used up, because readers at its receiving end take nothing. All streams of a tunnel
+//! share the window.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A peer that reads gives some of the window back within a round trip. One whose applications keep all of it for longer
-/// has nothing for others.
+/// A receiver whose applications read gives some of the window back within a round trip. One whose applications keep all of it for
+/// longer has nothing for others.
 const STALL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct StalledPeer {
+pub(crate) struct StalledWindow {
     /// Since when nothing is left.
     spent: Cell<Option<Instant>>,
 }
 
-impl StalledPeer {
+impl StalledWindow {
     /// Something is left of the connection's window, or nothing.
     pub(crate) fn set(&self, left: bool) {
         if left {
@@ -25,7 +26,7 @@ impl StalledPeer {
         }
     }
 
-    /// True if the peer has let nothing through for so long that more streams would only wait with the others.
+    /// True if the receiver has let nothing through for so long that more streams would only wait with the others.
     pub(crate) fn withheld(&self) -> bool {
         self.spent
             .get()
@@ -39,22 +40,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn is_withheld_when_nothing_is_granted_for_a_while() {
-        let peer = StalledPeer::default();
+        let window = StalledWindow::default();
         let wait = || tokio::time::sleep(2 * STALL);
         wait().await;
-        assert!(!peer.withheld());
-        peer.set(false);
-        assert!(!peer.withheld());
+        assert!(!window.withheld());
+        window.set(false);
+        assert!(!window.withheld());
         wait().await;
-        assert!(peer.withheld());
-        peer.set(true);
-        assert!(!peer.withheld());
+        assert!(window.withheld());
+        window.set(true);
+        assert!(!window.withheld());
         // Granted and used at once, again and again: it moves.
         for _ in 0..10 {
-            peer.set(false);
+            window.set(false);
             tokio::time::sleep(STALL / 2).await;
-            assert!(!peer.withheld());
-            peer.set(true);
+            assert!(!window.withheld());
+            window.set(true);
         }
     }
 }
