@@ -2,12 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lateen_config::next_hop::Authority;
 use lateen_exchange::client;
 use lateen_exchange::{Config, Protocol};
 use lateen_executor::SharedGroup;
@@ -19,7 +19,7 @@ use super::lease::Lease;
 use super::resets::Resets;
 use super::shared::SharedConnections;
 use super::wire::Wire;
-use crate::waypoint::hop::Hop;
+use crate::waypoint::hop::{Hop, TunnelHop};
 
 /// How long an endpoint without connections is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -29,11 +29,20 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 const MOST_HOSTS: usize = 1024;
 
 /// What connections must share to be used for the same requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     place: Place,
-    authority: Option<Authority>,
+    /// With the identities against which connections were verified: services may name other ones of the same endpoint.
+    tunnel: Option<TunnelHop>,
     is_http2: bool,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let authority = self.tunnel.as_ref().map(|tunnel| &tunnel.authority);
+        // Places seldom differ in identities alone.
+        (&self.place, authority, self.is_http2).hash(state);
+    }
 }
 
 /// Where connections lead.
@@ -54,7 +63,7 @@ impl Key {
                 None if hop.is_found => Place::Found(hop.address),
                 None => Place::Address(hop.address),
             },
-            authority: hop.tunnel.as_ref().map(|tunnel| tunnel.authority.clone()),
+            tunnel: hop.tunnel.clone(),
             is_http2: protocol == Protocol::Http2,
         }
     }
@@ -101,10 +110,7 @@ impl Upstreams {
     ) -> Rc<Upstream> {
         let mut known = self.0.borrow_mut();
         let key = Key::of(hop, protocol);
-        // Connections were verified against the identities that the endpoint had then.
-        if let Some(upstream) = known.get(&key)
-            && upstream.hop.tunnel == hop.tunnel
-        {
+        if let Some(upstream) = known.get(&key) {
             return Rc::clone(upstream);
         }
         match key.place {
@@ -313,6 +319,30 @@ mod tests {
         assert!(!Rc::ptr_eq(&first, &other));
         let addressed = get(hop([192, 0, 2, 1], None));
         assert!(!Rc::ptr_eq(&first, &addressed));
+    }
+
+    /// Each service may name identities for the same pod, by its subjectAltNames.
+    #[test]
+    fn services_that_demand_other_identities_of_an_endpoint_have_connections_of_their_own() {
+        let upstreams = Upstreams::default();
+        let get = |account: &str| {
+            let identity = Identity::new("cluster.local", "default", account).unwrap();
+            let hop = Hop {
+                tunnel: Some(TunnelHop {
+                    authority: SocketAddr::from(([192, 0, 2, 1], 8080)).into(),
+                    identities: vec![identity].into(),
+                    inner: None,
+                }),
+                ..hop([192, 0, 2, 1], None)
+            };
+            upstreams.get(&hop, Protocol::Http1, || 1)
+        };
+        let (first, second) = (get("app"), get("other"));
+        assert!(!Rc::ptr_eq(&first, &second));
+        for _ in 0..2 {
+            assert!(Rc::ptr_eq(&first, &get("app")));
+            assert!(Rc::ptr_eq(&second, &get("other")));
+        }
     }
 
     #[test]
