@@ -51,6 +51,11 @@ pub struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
+    /// The byte stream below.
+    pub fn io(&self) -> &IO {
+        self.driver.io()
+    }
+
     /// Does `work` with the exchanges of this connection in the task that polls it. They need not wake that task then: the second
     /// result is true if the connection is to be polled again before the task rests.
     pub fn attend<R>(&mut self, work: impl FnOnce() -> R) -> (R, bool) {

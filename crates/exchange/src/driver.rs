@@ -42,6 +42,11 @@ impl<IO> Driver<IO> {
         }
     }
 
+    /// The byte stream below.
+    pub(crate) fn io(&self) -> &IO {
+        self.transport.io()
+    }
+
     /// Bytes of the stream so far: received, then sent.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.transport.received(), self.transport.sent())

@@ -13,7 +13,7 @@ use lateen_http::{Canonical, WebSocketKey};
 use lateen_telemetry::RequestFlags;
 
 use super::choose::Tried;
-use super::dial::{Origin, open};
+use super::dial::{Origin, Terms, open};
 use super::failure::{
     Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, left, terminated, unopened, untaken,
 };
@@ -25,7 +25,7 @@ use super::relays::Tracked;
 use super::service_view::KnownEndpoint;
 use super::session::Session;
 use super::switched;
-use super::upstream::Lease;
+use super::upstream::{Lease, Owner};
 
 /// One attempt at a request.
 pub(super) struct Attempt<'a> {
@@ -59,11 +59,18 @@ impl Attempt<'_> {
         let upstream = waypoint.upstream(&known, protocol);
         let _occupied = upstream.occupy();
         record.attempt(&upstream, endpoint);
-        let connect = || {
+        let connect = |owner: Option<Rc<Owner>>| {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
             let (limit, group) = (mesh.connect_timeout, Some(upstream.group()));
             // Requests that find a connection have no room for it.
-            async move { Box::pin(open(&waypoint, &hop, Origin::default(), limit, group)).await }
+            async move {
+                let terms = Terms {
+                    owner,
+                    group,
+                    limit,
+                };
+                Box::pin(open(&waypoint, &hop, Origin::default(), terms)).await
+            }
         };
         let source = session.tunnel.peer.identity();
         let lease = tokio::select! {

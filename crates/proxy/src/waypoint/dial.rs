@@ -11,14 +11,14 @@ use lateen_executor::SharedGroup;
 use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget, Stream};
 use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
-use lateen_types::Strng;
+use lateen_types::{Strng, WorkloadUid};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hop::{Hop, InnerHop};
 use super::sockets::Sockets;
 use super::state::Waypoint;
-use super::upstream::{FarEnd, UpstreamError, Wire};
+use super::upstream::{FarEnd, Owner, UpstreamError, Wire};
 use crate::describe;
 use crate::inner_tunnel::{InnerError, InnerTunnel};
 use crate::tunnels::{End, Guarded};
@@ -33,8 +33,17 @@ pub(super) struct Origin {
     pub(super) forwarded: Option<Forwarded>,
 }
 
-/// Opens a byte stream to an endpoint. A connection and its handshake have the time `limit`, and the far end of a tunnel as long
-/// again for its own connection. `group` drives a tunnel of this stream alone, where several clients use the stream.
+/// The terms on which a stream is opened: the tunnels, and the time for it.
+pub(super) struct Terms {
+    /// The owner of the tunnels to the endpoint; `None`: all sources share them.
+    pub(super) owner: Option<Rc<Owner>>,
+    /// The group that drives a tunnel of this stream alone, where several clients use the stream.
+    pub(super) group: Option<SharedGroup>,
+    /// The time of a connection with its handshake. The far end of a tunnel has as long again for its own connection.
+    pub(super) limit: Duration,
+}
+
+/// Opens a byte stream to an endpoint.
 ///
 /// # Errors
 /// See [`UpstreamError`]; no byte of a client was sent.
@@ -42,8 +51,11 @@ pub(super) async fn open(
     waypoint: &Waypoint,
     hop: &Hop,
     origin: Origin,
-    limit: Duration,
-    group: Option<SharedGroup>,
+    Terms {
+        owner,
+        group,
+        limit,
+    }: Terms,
 ) -> Result<Wire, UpstreamError> {
     let Some(tunnel) = &hop.tunnel else {
         let deadline = Instant::now() + limit;
@@ -54,11 +66,16 @@ pub(super) async fn open(
         let connected = connect(hop.address, deadline, sockets).await;
         return connected.map(Wire::Plain);
     };
+    let uid = &waypoint.own.uid;
+    let (pod, reader) = match owner {
+        None => (uid.clone(), uid.clone()),
+        Some(owner) => (owner.pod(uid), owner.reader(uid)),
+    };
     let key = PoolKey {
         source: waypoint.own.identity.clone(),
         destinations: Arc::clone(&tunnel.identities),
         address: hop.address,
-        pod: waypoint.own.uid.clone(),
+        pod,
     };
     let request = ConnectRequest {
         authority: match &tunnel.authority {
@@ -74,7 +91,7 @@ pub(super) async fn open(
         network: None,
     };
     let budget = RetryBudget::default();
-    let dial = || dial(waypoint, &key, limit);
+    let dial = || dial(waypoint, &key, &reader, limit);
     let opened = waypoint.pool.connect(&key, &request, &budget, dial);
     let stream = match timeout(2 * limit, opened).await {
         Ok(Ok((stream, _))) => stream,
@@ -85,12 +102,14 @@ pub(super) async fn open(
         None => Ok(Wire::Tunnel(stream)),
         Some(inner) => {
             let asked = (request, limit, group);
+            let key = PoolKey { pod: reader, ..key };
             Box::pin(through(waypoint, key, stream, inner, asked)).await
         }
     }
 }
 
-/// A second tunnel inside `outer`, which the gateway of another network leads to an endpoint of its choice.
+/// A second tunnel inside `outer`, which the gateway of another network leads to an endpoint of its choice. The pod in `key` is the one
+/// that the receive budget knows.
 async fn through(
     waypoint: &Waypoint,
     key: PoolKey,
@@ -160,14 +179,15 @@ async fn connect(
 
 type Proven = Budgeted<Guarded<TlsStream<TcpStream>>>;
 
-/// Opens a tunnel's connection, with the proxy's own identity.
+/// Opens a tunnel's connection, with the proxy's own identity. The receive budget knows the proxy's pod as `reader`.
 fn dial(
     waypoint: &Waypoint,
     key: &PoolKey,
+    reader: &WorkloadUid,
     limit: Duration,
 ) -> impl Future<Output = Result<Proven, UpstreamError>> + 'static {
     let certificates = waypoint.certificates.clone();
-    let (tunnels, key) = (waypoint.tunnels.clone(), key.clone());
+    let (tunnels, key, reader) = (waypoint.tunnels.clone(), key.clone(), reader.clone());
     let (revocations, sockets) = (waypoint.revocations.clone(), waypoint.sockets);
     let (metrics, budget) = (
         Arc::clone(&waypoint.metrics),
@@ -188,7 +208,7 @@ fn dial(
         };
         metrics.tunnel_opened(Reporter::Source);
         // Charged to the endpoint that the peer proved to be.
-        let budget = budget.between(session.peer().identity(), key.pod.as_str());
+        let budget = budget.between(session.peer().identity(), reader.as_str());
         let io = tunnels.enter(stream, session, End::Outbound(key), &revocations);
         Ok(Budgeted {
             io,

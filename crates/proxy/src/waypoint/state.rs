@@ -179,6 +179,7 @@ impl Waypoint {
                 tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
             }
         });
+        let upstreams = Upstreams::new(&client.budget);
         let names = Names::new(resolvers, &own.uid, metrics.dns());
         Self {
             turns: Turns::new(Rc::clone(&worker)),
@@ -197,7 +198,7 @@ impl Waypoint {
             timeouts,
             limits,
             sockets,
-            upstreams: Upstreams::default(),
+            upstreams,
             names,
             numbers: Numbers::default(),
             reviews: Reviews::default(),

@@ -16,13 +16,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::choose::{Tried, choose};
 use super::connection_log;
-use super::dial::{Origin, open};
+use super::dial::{Origin, Terms, open};
 use super::endpoint::Endpoint;
 use super::listing::Seat;
 use super::policy::{Judge, Verdict};
 use super::relays::{CHANGED, Tracked};
 use super::session::Session;
-use super::upstream::Wire;
+use super::upstream::{Assigned, Wire};
 use crate::describe;
 
 /// The sentence for a connection in which a lenient server may find a request that nobody searched for tokens.
@@ -35,6 +35,8 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Server {
     session: Rc<Session>,
     wire: Wire,
+    /// Its place in the tunnels to the endpoint, if there are any.
+    assigned: Option<Assigned>,
     endpoint: SocketAddr,
     connection: Connection,
     tracked: Tracked,
@@ -109,8 +111,14 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
         };
         let endpoint = &known.endpoint;
         attempts += 1;
-        let limit = view.mesh.connect_timeout;
-        match open(waypoint, &endpoint.hop, origin(session), limit, None).await {
+        let source = session.tunnel.peer.identity();
+        let assigned = waypoint.upstreams.assign(&endpoint.hop, source);
+        let terms = Terms {
+            owner: assigned.as_ref().and_then(Assigned::owner).cloned(),
+            group: None,
+            limit: view.mesh.connect_timeout,
+        };
+        match open(waypoint, &endpoint.hop, origin(session), terms).await {
             Ok(wire) => {
                 let mut opening = opening(session, Some(endpoint), start);
                 if let Some(far_end) = wire.far_end() {
@@ -120,6 +128,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                 return Ok(Server {
                     session: Rc::clone(session),
                     wire,
+                    assigned,
                     endpoint: endpoint.hop.application(),
                     connection: Connection::open(&waypoint.metrics, opening),
                     tracked: Tracked::new(session, Some(rules)),
@@ -266,6 +275,7 @@ impl Server {
         let Self {
             session,
             wire,
+            assigned: _assigned,
             endpoint,
             connection,
             tracked,

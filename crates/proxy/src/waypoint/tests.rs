@@ -14,6 +14,7 @@ mod outside;
 mod policy;
 mod refused;
 mod retried;
+mod unread;
 mod upgrades;
 mod world;
 

@@ -64,17 +64,17 @@ fn without_windows(requests: u32) -> Vec<u8> {
 }
 
 /// A stream to the service `server` in a tunnel of its own.
-async fn stream_of(world: &World, account: &str) -> Stream {
+pub async fn stream_of(world: &World, account: &str) -> Stream {
     stream_in(world, &world.tunnel(account).await).await
 }
 
 /// The same of a client in another namespace.
-async fn stream_of_stranger(world: &World) -> Stream {
+pub async fn stream_of_stranger(world: &World) -> Stream {
     let identity = Identity::new("cluster.local", "elsewhere", "client").unwrap();
     stream_in(world, &world.tunnel_of(&identity).await).await
 }
 
-async fn stream_in(world: &World, tunnel: &Tunnel) -> Stream {
+pub async fn stream_in(world: &World, tunnel: &Tunnel) -> Stream {
     let request = ConnectRequest::new(world.vip());
     let (stream, _) = soon("an answer to CONNECT", tunnel.connect(&request))
         .await

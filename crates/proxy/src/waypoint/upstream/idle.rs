@@ -1,7 +1,8 @@
 //! Idle connections of HTTP/1 to one endpoint. Nobody drives them: each is looked at before its next use, and now and then.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use lateen_exchange::client::{Connection, Handle};
 
 use super::wire::{Ends, Wire};
 
-/// Idle connections that are kept for an endpoint.
+/// Idle connections that are kept for an endpoint, and as many again in all that one source or namespace uses alone.
 const MOST: usize = 128;
 
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
@@ -21,28 +22,50 @@ pub(super) type Driver = Box<Connection<Wire>>;
 /// A connection of HTTP/1 with its driver.
 pub(super) type Owned = (Handle, Driver);
 
-/// The idle connections; the last one was used last.
+/// The idle connections that the same requests use; the last one was used last.
 #[derive(Default)]
-pub(super) struct IdleConnections(RefCell<Vec<Idle>>);
+pub(super) struct IdleConnections {
+    kept: RefCell<Vec<Idle>>,
+    /// The number of all that count together.
+    count: Rc<Cell<usize>>,
+}
 
 struct Idle {
     handle: Handle,
     driver: Driver,
     ends: Option<Ends>,
     since: Instant,
+    _counted: Counted,
+}
+
+/// One idle connection in the number of those that count together.
+struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl IdleConnections {
+    /// No connections, of which those that are kept count with others.
+    pub(super) fn counted_in(count: &Rc<Cell<usize>>) -> Self {
+        Self {
+            kept: RefCell::default(),
+            count: Rc::clone(count),
+        }
+    }
+
     /// Keeps a connection, if there is room.
     pub(super) fn keep(&self, (handle, driver): Owned, ends: Option<Ends>) {
-        let mut idle = self.0.borrow_mut();
-        if idle.len() < MOST {
-            let since = Instant::now();
-            idle.push(Idle {
+        if self.count.get() < MOST {
+            self.count.set(self.count.get() + 1);
+            self.kept.borrow_mut().push(Idle {
                 handle,
                 driver,
                 ends,
-                since,
+                since: Instant::now(),
+                _counted: Counted(Rc::clone(&self.count)),
             });
         }
     }
@@ -50,7 +73,7 @@ impl IdleConnections {
     /// Takes the connection that was used last, of those that still stand.
     pub(super) fn take(&self) -> Option<(Owned, Option<Ends>)> {
         loop {
-            let last = self.0.borrow_mut().pop();
+            let last = self.kept.borrow_mut().pop();
             let Idle {
                 handle,
                 driver,
@@ -65,37 +88,26 @@ impl IdleConnections {
 
     /// True without a connection.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.kept.borrow().is_empty()
     }
 
     /// Ends all of them.
     pub(super) fn clear(&self) {
-        drop(self.0.take());
+        drop(self.kept.take());
     }
 
     /// Ends those that were idle for long, and forgets those that have ended.
     pub(super) fn tidy(&self, now: Instant) {
         let mut kept = Vec::new();
-        for idle in self.0.take() {
-            let Idle {
-                handle,
-                driver,
-                ends,
-                since,
-            } = idle;
-            if now.saturating_duration_since(since) >= KEPT {
+        for idle in self.kept.take() {
+            if now.saturating_duration_since(idle.since) >= KEPT {
                 continue;
             }
-            if let Some(driver) = stands(&handle, driver) {
-                kept.push(Idle {
-                    handle,
-                    driver,
-                    ends,
-                    since,
-                });
+            if let Some(driver) = stands(&idle.handle, idle.driver) {
+                kept.push(Idle { driver, ..idle });
             }
         }
-        self.0.replace(kept);
+        self.kept.replace(kept);
     }
 }
 
@@ -108,9 +120,10 @@ pub(super) fn turn(driver: &mut Option<Driver>, cx: &mut Context<'_>) {
     }
 }
 
-/// Whether an idle connection still stands, by what its socket or tunnel has said meanwhile.
+/// Whether an idle connection still stands, by what its socket or tunnel has said meanwhile. One in a tunnel that nothing comes through
+/// is of no use.
 fn stands(handle: &Handle, driver: Driver) -> Option<Driver> {
     let mut driver = Some(driver);
     turn(&mut driver, &mut Context::from_waker(Waker::noop()));
-    driver.filter(|_| handle.is_ready())
+    driver.filter(|driver| handle.is_ready() && !driver.io().is_held_up())
 }

@@ -10,29 +10,44 @@ use std::rc::Rc;
 use lateen_exchange::client::Handle;
 
 use super::idle::{Driver, IdleConnections, Owned, turn};
+use super::tunnel_owner::Assigned;
 use super::wire::Ends;
 
 /// A connection that a request uses.
 pub(crate) struct Lease {
     handle: Handle,
-    /// HTTP/1 alone, with the place that the connection returns to.
-    own: Option<(Option<Driver>, Rc<IdleConnections>)>,
+    /// HTTP/1 alone.
+    own: Option<Own>,
     /// The facts of the endpoint that the connection brought.
     ends: Option<Ends>,
     is_reused: bool,
 }
 
+/// What a connection of HTTP/1 brings.
+struct Own {
+    /// None once the connection has ended.
+    driver: Option<Driver>,
+    /// The place that the connection returns to.
+    idle: Rc<IdleConnections>,
+    /// Its place in the tunnels to the endpoint, if there are any, for as long as the request uses it.
+    _assigned: Option<Assigned>,
+}
+
 impl Lease {
     /// A connection of HTTP/1, which its request drives.
     pub(super) fn own(
-        (handle, driver): Owned,
-        ends: Option<Ends>,
-        idle: &Rc<IdleConnections>,
+        ((handle, driver), ends): (Owned, Option<Ends>),
+        idle: Rc<IdleConnections>,
+        assigned: Option<Assigned>,
         is_reused: bool,
     ) -> Self {
         Self {
             handle,
-            own: Some((Some(driver), Rc::clone(idle))),
+            own: Some(Own {
+                driver: Some(driver),
+                idle,
+                _assigned: assigned,
+            }),
             ends,
             is_reused,
         }
@@ -78,7 +93,7 @@ impl Lease {
         let mut work = pin!(work);
         let mut none = None;
         let driver = match &mut self.own {
-            Some((driver, _)) => driver,
+            Some(own) => &mut own.driver,
             None => &mut none,
         };
         poll_fn(|cx| {
@@ -98,7 +113,11 @@ impl Lease {
 
     /// Returns the connection. One of HTTP/1 waits for the next request if its exchange is complete, and else ends.
     pub(crate) fn give_back(self) {
-        if let Some((Some(driver), idle)) = self.own
+        if let Some(Own {
+            driver: Some(driver),
+            idle,
+            ..
+        }) = self.own
             && self.handle.is_ready()
         {
             idle.keep((self.handle, driver), self.ends);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use lateen_exchange::client;
 use lateen_exchange::{Config, Protocol};
 use lateen_executor::SharedGroup;
+use lateen_hbone::Budget;
 use lateen_types::{Identity, Strng};
 
 use super::error::UpstreamError;
@@ -18,6 +19,7 @@ use super::idle::IdleConnections;
 use super::lease::Lease;
 use super::resets::Resets;
 use super::shared::SharedConnections;
+use super::tunnel_owner::{Assigned, Owner, TunnelPort, TunnelPorts};
 use super::wire::Wire;
 use crate::waypoint::hop::{Hop, TunnelHop};
 
@@ -70,8 +72,11 @@ impl Key {
 }
 
 /// The endpoints that this worker knows.
-#[derive(Debug, Default)]
-pub(crate) struct Upstreams(RefCell<HashMap<Key, Rc<Upstream>>>);
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    known: RefCell<HashMap<Key, Rc<Upstream>>>,
+    ports: TunnelPorts,
+}
 
 /// One endpoint in one protocol, with its connections.
 pub(crate) struct Upstream {
@@ -79,10 +84,16 @@ pub(crate) struct Upstream {
     number: u32,
     hop: Hop,
     protocol: Protocol,
+    /// The place of its tunnels; `None`: it has none.
+    port: Option<Rc<TunnelPort>>,
     /// Requests under way.
     outstanding: Cell<usize>,
     /// Idle connections of HTTP/1.
     idle: Rc<IdleConnections>,
+    /// The same in tunnels that not all sources share, by the owner of the tunnels.
+    owned: RefCell<HashMap<Owner, Rc<IdleConnections>>>,
+    /// The number of all of these.
+    owned_count: Rc<Cell<usize>>,
     /// Connections of HTTP/2.
     shared: SharedConnections,
     /// The same for each source whose namespace resets too many requests to have them with others.
@@ -100,7 +111,27 @@ impl std::fmt::Debug for Upstream {
     }
 }
 
+impl Default for Upstreams {
+    fn default() -> Self {
+        Self::new(&Budget::default())
+    }
+}
+
 impl Upstreams {
+    /// No endpoints. Tunnels have windows from this budget.
+    pub(crate) fn new(budget: &Budget) -> Self {
+        Self {
+            known: RefCell::default(),
+            ports: TunnelPorts::new(budget),
+        }
+    }
+
+    /// Assigns a relayed connection of a source to tunnels, if a tunnel leads to the endpoint.
+    pub(crate) fn assign(&self, hop: &Hop, source: &Identity) -> Option<Assigned> {
+        let port = hop.tunnel.as_ref().map(|_| self.ports.get(hop.address));
+        port.map(|port| port.assign(source))
+    }
+
     /// The endpoint at this hop. `number` gives a new one its number.
     pub(crate) fn get(
         &self,
@@ -108,7 +139,7 @@ impl Upstreams {
         protocol: Protocol,
         number: impl FnOnce() -> u32,
     ) -> Rc<Upstream> {
-        let mut known = self.0.borrow_mut();
+        let mut known = self.known.borrow_mut();
         let key = Key::of(hop, protocol);
         if let Some(upstream) = known.get(&key) {
             return Rc::clone(upstream);
@@ -122,8 +153,11 @@ impl Upstreams {
             number: number(),
             hop: hop.clone(),
             protocol,
+            port: hop.tunnel.as_ref().map(|_| self.ports.get(hop.address)),
             outstanding: Cell::new(0),
             idle: Rc::default(),
+            owned: RefCell::default(),
+            owned_count: Rc::default(),
             shared: SharedConnections::default(),
             apart: RefCell::default(),
             resets: Resets::default(),
@@ -135,19 +169,21 @@ impl Upstreams {
 
     /// Ends connections that were idle for long or have ended, and forgets endpoints that have none.
     pub(crate) fn tidy(&self, now: Instant) {
-        self.0.borrow_mut().retain(|_, upstream| {
+        self.known.borrow_mut().retain(|_, upstream| {
             upstream.tidy(now);
             upstream.is_used() || now.saturating_duration_since(upstream.used.get()) < REMEMBERED
         });
+        self.ports.tidy();
     }
 
     /// Ends all idle connections.
     pub(crate) fn clear(&self) {
-        self.0
+        self.known
             .borrow_mut()
             .retain(|_, upstream| Rc::strong_count(upstream) > 1);
-        for upstream in self.0.borrow().values() {
+        for upstream in self.known.borrow().values() {
             upstream.idle.clear();
+            drop(upstream.owned.take());
             upstream.shared.clear();
             for apart in upstream.apart.borrow().values() {
                 apart.clear();
@@ -192,7 +228,8 @@ impl Upstream {
         self.protocol
     }
 
-    /// A connection that takes a request of this source now. `open` opens a byte stream where there is none.
+    /// A connection that takes a request of this source now. `open` opens a byte stream where there is none, in tunnels of an owner
+    /// or in those that all sources share.
     ///
     /// # Errors
     /// There is none, and none could be opened.
@@ -200,7 +237,7 @@ impl Upstream {
         self: &Rc<Self>,
         source: &Identity,
         config: impl Fn() -> Config,
-        open: impl Fn() -> F,
+        open: impl Fn(Option<Rc<Owner>>) -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,
@@ -208,32 +245,51 @@ impl Upstream {
         let now = Instant::now();
         self.used.set(now);
         let address = self.hop.address;
+        let in_shared = || open(None);
         match self.protocol {
-            Protocol::Http1 => self.lease_http1(config, open).await,
+            Protocol::Http1 => self.lease_http1(source, config, open).await,
             Protocol::Http2 if self.resets.is_apart(source, now) => {
                 let apart = self.apart(source);
-                apart.lease(address, config, open).await
+                apart.lease(address, config, in_shared).await
             }
-            Protocol::Http2 => self.shared.lease(address, config, open).await,
+            Protocol::Http2 => self.shared.lease(address, config, in_shared).await,
         }
     }
 
     async fn lease_http1<F>(
         self: &Rc<Self>,
+        source: &Identity,
         config: impl FnOnce() -> Config,
-        open: impl FnOnce() -> F,
+        open: impl FnOnce(Option<Rc<Owner>>) -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>>,
     {
-        if let Some((connection, ends)) = self.idle.take() {
-            return Ok(Lease::own(connection, ends, &self.idle, true));
+        let assigned = self.port.as_ref().map(|port| port.assign(source));
+        let owner = assigned.as_ref().and_then(Assigned::owner);
+        let idle = match owner {
+            None => Rc::clone(&self.idle),
+            Some(owner) => self.owned(owner),
+        };
+        if let Some(kept) = idle.take() {
+            return Ok(Lease::own(kept, idle, assigned, true));
         }
-        let stream = open().await?;
+        let stream = open(owner.cloned()).await?;
         let ends = stream.ends();
         let (handle, driver) = client::open(stream, config());
-        let connection = (handle, Box::new(driver));
-        Ok(Lease::own(connection, ends, &self.idle, false))
+        let opened = ((handle, Box::new(driver)), ends);
+        Ok(Lease::own(opened, idle, assigned, false))
+    }
+
+    /// The idle connections of HTTP/1 in tunnels of this owner.
+    fn owned(&self, owner: &Owner) -> Rc<IdleConnections> {
+        let mut owned = self.owned.borrow_mut();
+        if let Some(idle) = owned.get(owner) {
+            return Rc::clone(idle);
+        }
+        let idle = Rc::new(IdleConnections::counted_in(&self.owned_count));
+        owned.insert(owner.clone(), Rc::clone(&idle));
+        idle
     }
 
     /// The connections of HTTP/2 that this source alone uses.
@@ -264,12 +320,17 @@ impl Upstream {
     fn is_used(&self) -> bool {
         self.outstanding.get() > 0
             || !self.idle.is_empty()
+            || !self.owned.borrow().is_empty()
             || !self.shared.is_empty()
             || !self.apart.borrow().is_empty()
     }
 
     fn tidy(&self, now: Instant) {
         self.idle.tidy(now);
+        self.owned.borrow_mut().retain(|_, idle| {
+            idle.tidy(now);
+            !idle.is_empty() || Rc::strong_count(idle) > 1
+        });
         self.shared.tidy();
         self.resets.tidy(now);
         let over: Vec<_> = {
@@ -357,7 +418,7 @@ mod tests {
         for n in 1..=2 * MOST_HOSTS {
             get(n);
         }
-        assert_eq!(upstreams.0.borrow().len(), MOST_HOSTS);
+        assert_eq!(upstreams.known.borrow().len(), MOST_HOSTS);
         assert!(Rc::ptr_eq(&used, &get(0)));
     }
     #[test]
@@ -374,11 +435,11 @@ mod tests {
         for n in 0..2 * MOST_HOSTS {
             get(18, n, true);
         }
-        assert_eq!(upstreams.0.borrow().len(), MOST_HOSTS);
+        assert_eq!(upstreams.known.borrow().len(), MOST_HOSTS);
         // Those that the configuration names do not count.
         for n in 0..2 * MOST_HOSTS {
             get(19, n, false);
         }
-        assert_eq!(upstreams.0.borrow().len(), 3 * MOST_HOSTS);
+        assert_eq!(upstreams.known.borrow().len(), 3 * MOST_HOSTS);
     }
 }

@@ -65,6 +65,16 @@ impl Wire {
         }
     }
 
+    /// True if nothing can come, because others that nobody reads keep the window of its tunnel.
+    pub(super) fn is_held_up(&self) -> bool {
+        match self {
+            Self::Tunnel(stream) | Self::Inner(stream, _) => stream.is_held_up(),
+            Self::Plain(_) => false,
+            #[cfg(feature = "measured")]
+            Self::Memory(_) => false,
+        }
+    }
+
     /// The endpoint that a gateway chose.
     pub(in crate::waypoint) fn far_end(&self) -> Option<&Rc<FarEnd>> {
         match self {

@@ -1,0 +1,314 @@
+//! Owners of tunnels: the connections of all sources share the tunnels to an endpoint, until a namespace has several in them.
+//!
+//! A connection of HTTP/1, or a relayed one, is a stream of a tunnel. While its client reads nothing, what the endpoint sent stays in the
+//! stream, and takes the stream's window from the window of the tunnel. So a namespace may have few connections in the tunnels that
+//! all sources share: their first windows fit into the first window of a tunnel, and no tunnel gets less than that beside its 64 KiB.
+//! Each source of the namespace has tunnels of its own for further connections, with a share of the receive budget of the namespace's
+//! own. What they leave unread holds up nobody else.
+//!
+//! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
+//! there. For the same reason few of them have tunnels of their own, and the others share tunnels of the namespace.
+//!
+//! Connections of HTTP/2 need none of this. They are always read, and what waits in them is charged to the client's account.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use lateen_hbone::Budget;
+use lateen_types::{Identity, Strng, WorkloadUid};
+
+/// Sources of one namespace that have tunnels of their own to one endpoint at a time.
+const SOURCES: usize = 4;
+
+/// Namespaces that a port knows before it forgets those without a connection.
+const FEW: usize = 16;
+
+/// The owner of tunnels that not all sources share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// One source.
+    Source(Identity),
+    /// The other sources of a namespace: its trust domain, and its name there.
+    Namespace(Strng, Strng),
+}
+
+impl Owner {
+    fn namespace(&self) -> (&Strng, &Strng) {
+        match self {
+            Self::Source(source) => (source.trust_domain(), source.namespace()),
+            Self::Namespace(domain, name) => (domain, name),
+        }
+    }
+
+    /// The name of the waypoint's pod `uid` in the keys of the owner's tunnels.
+    pub(crate) fn pod(&self, uid: &WorkloadUid) -> WorkloadUid {
+        WorkloadUid(format!("{} for {self}", uid.as_str()).into())
+    }
+
+    /// The name of the pod for the receive budget, which has one account for all tunnels that sources of the namespace own.
+    pub(crate) fn reader(&self, uid: &WorkloadUid) -> WorkloadUid {
+        let (domain, name) = self.namespace();
+        Self::Namespace(domain.clone(), name.clone()).pod(uid)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source(source) => source.fmt(f),
+            Self::Namespace(domain, name) => write!(f, "{domain}/ns/{name}"),
+        }
+    }
+}
+
+/// The tunnel ports of all endpoints that a worker has connections to.
+#[derive(Debug)]
+pub(super) struct TunnelPorts {
+    known: RefCell<HashMap<SocketAddr, Rc<TunnelPort>>>,
+    /// See [`TunnelPort::most`].
+    most: usize,
+}
+
+/// The tunnel port of an endpoint, with the connections in its tunnels.
+#[derive(Debug)]
+pub(super) struct TunnelPort {
+    namespaces: RefCell<Vec<Rc<Namespace>>>,
+    /// Connections of one namespace in tunnels that all sources share.
+    most: usize,
+}
+
+/// The connections of a namespace's sources to one port.
+#[derive(Debug)]
+struct Namespace {
+    domain: Strng,
+    name: Strng,
+    /// Those in tunnels that all sources share.
+    shared: Cell<usize>,
+    /// The owners of the tunnels of the others, with the number of connections.
+    own: RefCell<Vec<(Rc<Owner>, usize)>>,
+}
+
+/// A connection's place in the tunnels to an endpoint. A drop gives it up.
+#[derive(Debug)]
+pub(crate) struct Assigned {
+    namespace: Rc<Namespace>,
+    owner: Option<Rc<Owner>>,
+}
+
+impl TunnelPorts {
+    /// Ports whose tunnels have windows from this budget.
+    pub(super) fn new(budget: &Budget) -> Self {
+        Self {
+            known: RefCell::default(),
+            most: ((budget.first_window() / lateen_h2::FLOOR) as usize).max(1),
+        }
+    }
+
+    /// The port at an address.
+    pub(super) fn get(&self, address: SocketAddr) -> Rc<TunnelPort> {
+        let mut known = self.known.borrow_mut();
+        let port = known.entry(address).or_insert_with(|| {
+            Rc::new(TunnelPort {
+                namespaces: RefCell::default(),
+                most: self.most,
+            })
+        });
+        Rc::clone(port)
+    }
+
+    /// Forgets namespaces without a connection, and ports without either namespaces or endpoints.
+    pub(super) fn tidy(&self) {
+        self.known.borrow_mut().retain(|_, port| {
+            port.tidy();
+            !port.namespaces.borrow().is_empty() || Rc::strong_count(port) > 1
+        });
+    }
+}
+
+impl TunnelPort {
+    /// Assigns the next connection of a source to tunnels.
+    pub(super) fn assign(&self, source: &Identity) -> Assigned {
+        let namespace = self.namespace(source);
+        Assigned {
+            owner: namespace.enter(source, self.most),
+            namespace,
+        }
+    }
+
+    fn namespace(&self, source: &Identity) -> Rc<Namespace> {
+        let mut namespaces = self.namespaces.borrow_mut();
+        let is_its = |namespace: &&Rc<Namespace>| {
+            namespace.name == *source.namespace() && namespace.domain == *source.trust_domain()
+        };
+        if let Some(namespace) = namespaces.iter().find(is_its) {
+            return Rc::clone(namespace);
+        }
+        if namespaces.len() >= FEW {
+            namespaces.retain(|namespace| !namespace.is_empty());
+        }
+        let namespace = Rc::new(Namespace {
+            domain: source.trust_domain().clone(),
+            name: source.namespace().clone(),
+            shared: Cell::new(0),
+            own: RefCell::default(),
+        });
+        namespaces.push(Rc::clone(&namespace));
+        namespace
+    }
+
+    /// Forgets namespaces without a connection.
+    fn tidy(&self) {
+        let mut namespaces = self.namespaces.borrow_mut();
+        namespaces.retain(|namespace| !namespace.is_empty());
+    }
+}
+
+impl Namespace {
+    fn is_empty(&self) -> bool {
+        self.shared.get() == 0 && self.own.borrow().is_empty()
+    }
+
+    /// Counts a connection of a source. Returns the owner of its tunnels, if not all sources share them.
+    ///
+    /// While some have tunnels of their own, all further ones do: what is read in one place takes fewer reads and writes.
+    fn enter(&self, source: &Identity, most: usize) -> Option<Rc<Owner>> {
+        let mut own = self.own.borrow_mut();
+        if own.is_empty() && self.shared.get() < most {
+            self.shared.set(self.shared.get() + 1);
+            return None;
+        }
+        let is_source = |owner: &Owner| matches!(owner, Owner::Source(other) if other == source);
+        let sources = own
+            .iter()
+            .filter(|(owner, _)| matches!(**owner, Owner::Source(_)));
+        let is_full = sources.count() >= SOURCES;
+        let place = own.iter_mut().find(|(owner, _)| {
+            is_source(owner) || is_full && matches!(**owner, Owner::Namespace(..))
+        });
+        if let Some((owner, connections)) = place {
+            *connections += 1;
+            return Some(Rc::clone(owner));
+        }
+        let owner = Rc::new(match is_full {
+            true => Owner::Namespace(self.domain.clone(), self.name.clone()),
+            false => Owner::Source(source.clone()),
+        });
+        own.push((Rc::clone(&owner), 1));
+        Some(owner)
+    }
+
+    fn leave(&self, owner: Option<&Rc<Owner>>) {
+        let Some(owner) = owner else {
+            return self.shared.set(self.shared.get() - 1);
+        };
+        let mut own = self.own.borrow_mut();
+        let place = own.iter().position(|(other, _)| Rc::ptr_eq(other, owner));
+        if let Some(place) = place {
+            own[place].1 -= 1;
+            if own[place].1 == 0 {
+                own.swap_remove(place);
+            }
+        }
+    }
+}
+
+impl Assigned {
+    /// The owner of its tunnels, if not all sources share them.
+    pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
+        self.owner.as_ref()
+    }
+}
+
+impl Drop for Assigned {
+    fn drop(&mut self) {
+        self.namespace.leave(self.owner.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port() -> Rc<TunnelPort> {
+        TunnelPorts::new(&Budget::default()).get(([192, 0, 2, 1], 15008).into())
+    }
+
+    fn source(namespace: &str, account: &str) -> Identity {
+        Identity::new("cluster.local", namespace, account).unwrap()
+    }
+
+    fn owner_of(assigned: &Assigned) -> Option<String> {
+        assigned.owner().map(|owner| owner.to_string())
+    }
+
+    #[test]
+    fn the_connections_of_a_namespace_in_shared_tunnels_fit_into_a_first_window() {
+        let (port, noisy) = (port(), source("noisy", "web"));
+        let mut open: Vec<_> = (0..20).map(|_| port.assign(&noisy)).collect();
+        let shared = open.iter().filter(|one| one.owner().is_none()).count();
+        assert_eq!(shared, 4);
+        assert!(shared as u32 * lateen_h2::FLOOR <= Budget::default().first_window());
+        // Others share them with it.
+        let other = port.assign(&source("other", "web"));
+        assert_eq!(owner_of(&other), None);
+        // The next one shares tunnels again when none of the namespace has its own.
+        open.truncate(5);
+        open.remove(0);
+        assert!(port.assign(&noisy).owner().is_some());
+        open.pop();
+        assert!(port.assign(&noisy).owner().is_none());
+    }
+
+    #[test]
+    fn few_sources_of_a_namespace_have_tunnels_of_their_own() {
+        let port = port();
+        let sources: Vec<_> = (0..20).map(|n| source("noisy", &format!("a{n}"))).collect();
+        let _shared: Vec<_> = (0..4).map(|_| port.assign(&sources[0])).collect();
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.extend(sources.iter().map(|source| port.assign(source)));
+        }
+        let owners: std::collections::HashSet<_> = open.iter().map(owner_of).collect();
+        assert_eq!(owners.len(), SOURCES + 1);
+        for (source, assigned) in sources.iter().cycle().zip(&open) {
+            match assigned.owner().map(|owner| &**owner) {
+                Some(Owner::Source(owner)) => assert_eq!(owner, source),
+                Some(Owner::Namespace(_, name)) => assert_eq!(**name, *"noisy"),
+                None => panic!("a shared tunnel is full"),
+            }
+        }
+        // The budget knows them all by one name, which is not that of the shared tunnels.
+        let uid = WorkloadUid::from("gate");
+        let readers: std::collections::HashSet<_> = open
+            .iter()
+            .filter_map(|one| one.owner().map(|owner| owner.reader(&uid)))
+            .collect();
+        assert_eq!(
+            readers,
+            [WorkloadUid::from("gate for cluster.local/ns/noisy")].into()
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_for_namespaces_without_a_connection() {
+        let ports = TunnelPorts::new(&Budget::default());
+        let address = ([192, 0, 2, 1], 15008).into();
+        let port = ports.get(address);
+        let open: Vec<_> = (0..100)
+            .map(|n| port.assign(&source(&format!("n{n}"), "web")))
+            .collect();
+        assert_eq!(port.namespaces.borrow().len(), 100);
+        drop(port);
+        ports.tidy();
+        assert_eq!(ports.get(address).namespaces.borrow().len(), 100);
+        drop(open);
+        let late = ports.get(address).assign(&source("late", "web"));
+        assert_eq!(ports.get(address).namespaces.borrow().len(), 1);
+        drop(late);
+        ports.tidy();
+        assert!(ports.known.borrow().is_empty());
+    }
+}
