@@ -3,14 +3,14 @@
 mod error;
 mod idle;
 mod lease;
+mod owner;
 mod pool;
 mod resets;
 mod shared;
-mod tunnel_owner;
 mod wire;
 
 pub(super) use error::UpstreamError;
 pub(super) use lease::Lease;
+pub(super) use owner::{Assigned, Owner};
 pub(super) use pool::{Upstream, Upstreams};
-pub(super) use tunnel_owner::{Assigned, Owner};
 pub(super) use wire::{Ends, FarEnd, Wire};

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use lateen_exchange::client::Handle;
 
 use super::idle::{Driver, IdleConnections, Owned, turn};
-use super::tunnel_owner::Assigned;
+use super::owner::Assigned;
 use super::wire::Ends;
 
 /// A connection that a request uses.
@@ -21,6 +21,8 @@ pub(crate) struct Lease {
     /// The facts of the endpoint that the connection brought.
     ends: Option<Ends>,
     is_reused: bool,
+    /// The request's place with the endpoint, for as long as the request uses the connection.
+    _assigned: Option<Assigned>,
 }
 
 /// What a connection of HTTP/1 brings.
@@ -29,8 +31,6 @@ struct Own {
     driver: Option<Driver>,
     /// The place that the connection returns to.
     idle: Rc<IdleConnections>,
-    /// Its place in the tunnels to the endpoint, if there are any, for as long as the request uses it.
-    _assigned: Option<Assigned>,
 }
 
 impl Lease {
@@ -46,10 +46,10 @@ impl Lease {
             own: Some(Own {
                 driver: Some(driver),
                 idle,
-                _assigned: assigned,
             }),
             ends,
             is_reused,
+            _assigned: assigned,
         }
     }
 
@@ -60,6 +60,15 @@ impl Lease {
             own: None,
             ends,
             is_reused,
+            _assigned: None,
+        }
+    }
+
+    /// Gives up a place with the endpoint when the request is done with the connection.
+    pub(super) fn with_place(self, assigned: Assigned) -> Self {
+        Self {
+            _assigned: Some(assigned),
+            ..self
         }
     }
 

@@ -17,9 +17,9 @@ use lateen_types::{Identity, Strng};
 use super::error::UpstreamError;
 use super::idle::IdleConnections;
 use super::lease::Lease;
+use super::owner::{Assigned, Owner, Places, TunnelPorts};
 use super::resets::Resets;
 use super::shared::SharedConnections;
-use super::tunnel_owner::{Assigned, Owner, TunnelPort, TunnelPorts};
 use super::wire::Wire;
 use crate::waypoint::hop::{Hop, TunnelHop};
 
@@ -84,8 +84,8 @@ pub(crate) struct Upstream {
     number: u32,
     hop: Hop,
     protocol: Protocol,
-    /// The place of its tunnels; `None`: it has none.
-    port: Option<Rc<TunnelPort>>,
+    /// Places of connections in its tunnels; `None`: it has none.
+    port: Option<Rc<Places>>,
     /// Requests under way.
     outstanding: Cell<usize>,
     /// Idle connections of HTTP/1.
@@ -96,8 +96,10 @@ pub(crate) struct Upstream {
     owned_count: Rc<Cell<usize>>,
     /// Connections of HTTP/2.
     shared: SharedConnections,
-    /// The same for each source whose namespace resets too many requests to have them with others.
-    apart: RefCell<HashMap<Identity, Rc<SharedConnections>>>,
+    /// The same for each owner whose namespace has, or resets, too many requests to have them with others.
+    apart: RefCell<HashMap<Owner, Rc<SharedConnections>>>,
+    /// Places of requests on connections of HTTP/2.
+    requests: Places,
     resets: Resets,
     used: Cell<Instant>,
 }
@@ -160,6 +162,7 @@ impl Upstreams {
             owned_count: Rc::default(),
             shared: SharedConnections::default(),
             apart: RefCell::default(),
+            requests: Places::of_requests(),
             resets: Resets::default(),
             used: Cell::new(Instant::now()),
         });
@@ -244,16 +247,29 @@ impl Upstream {
     {
         let now = Instant::now();
         self.used.set(now);
-        let address = self.hop.address;
-        let in_shared = || open(None);
         match self.protocol {
             Protocol::Http1 => self.lease_http1(source, config, open).await,
-            Protocol::Http2 if self.resets.is_apart(source, now) => {
-                let apart = self.apart(source);
-                apart.lease(address, config, in_shared).await
+            Protocol::Http2 => {
+                let assigned = self.requests.assign(source);
+                let address = self.hop.address;
+                let in_shared = || open(None);
+                let lease = match self.owner(source, &assigned, now) {
+                    None => self.shared.lease(address, config, in_shared).await,
+                    Some(owner) => {
+                        let apart = self.apart(owner);
+                        apart.lease(address, config, in_shared).await
+                    }
+                };
+                lease.map(|lease| lease.with_place(assigned))
             }
-            Protocol::Http2 => self.shared.lease(address, config, in_shared).await,
         }
+    }
+
+    /// The owner of the connections of HTTP/2 for a request of this source, if not all sources share them.
+    fn owner(&self, source: &Identity, assigned: &Assigned, now: Instant) -> Option<Owner> {
+        let owner = assigned.owner().map(|owner| Owner::clone(owner));
+        let resets_many = || self.resets.is_apart(source, now);
+        owner.or_else(|| resets_many().then(|| Owner::Source(source.clone())))
     }
 
     async fn lease_http1<F>(
@@ -292,10 +308,19 @@ impl Upstream {
         idle
     }
 
-    /// The connections of HTTP/2 that this source alone uses.
-    fn apart(&self, source: &Identity) -> Rc<SharedConnections> {
+    /// The connections of HTTP/2 of this owner.
+    fn apart(&self, owner: Owner) -> Rc<SharedConnections> {
         let mut apart = self.apart.borrow_mut();
-        Rc::clone(apart.entry(source.clone()).or_default())
+        Rc::clone(apart.entry(owner).or_default())
+    }
+
+    /// True if an owner keeps its connections of HTTP/2 for further requests.
+    fn keeps(&self, owner: &Owner, now: Instant) -> bool {
+        let resets_many = match owner {
+            Owner::Source(source) => self.resets.is_apart(source, now),
+            Owner::Namespace(..) => false,
+        };
+        resets_many || self.requests.has(owner)
     }
 
     /// Counts a request of this source that was reset on a connection of HTTP/2.
@@ -332,13 +357,14 @@ impl Upstream {
             !idle.is_empty() || Rc::strong_count(idle) > 1
         });
         self.shared.tidy();
+        self.requests.tidy();
         self.resets.tidy(now);
         let over: Vec<_> = {
             let mut apart = self.apart.borrow_mut();
             apart
-                .extract_if(|source, connections| {
+                .extract_if(|owner, connections| {
                     connections.tidy();
-                    !self.resets.is_apart(source, now) && Rc::strong_count(connections) == 1
+                    !self.keeps(owner, now) && Rc::strong_count(connections) == 1
                 })
                 .collect()
         };
@@ -358,7 +384,12 @@ impl Drop for Occupied {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::LocalSet;
+
     use super::*;
+    use crate::testing::soon;
+    use crate::waypoint::tests::head;
 
     fn hop(address: [u8; 4], host: Option<&str>) -> Hop {
         Hop {
@@ -441,5 +472,65 @@ mod tests {
             get(19, n, false);
         }
         assert_eq!(upstreams.known.borrow().len(), 3 * MOST_HOSTS);
+    }
+
+    /// Each connection to an endpoint carries as many requests as the endpoint allows, and there may be 256.
+    #[tokio::test]
+    async fn a_namespace_fills_no_connections_that_others_need() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstreams = Upstreams::default();
+        let to = Hop {
+            address,
+            ..hop([127, 0, 0, 1], None)
+        };
+        let upstream = upstreams.get(&to, Protocol::Http2, || 1);
+        let one = || Config {
+            timeouts: None,
+            http2: lateen_h2::Config {
+                max_streams: 1,
+                ..lateen_h2::Config::requests()
+            }
+            .share(),
+            ..Config::new(Protocol::Http2)
+        };
+        let open = |_| async move {
+            let stream = TcpStream::connect(address).await.unwrap();
+            Ok::<_, UpstreamError>(Wire::Plain(stream))
+        };
+        let ask = async |source: &Identity| {
+            let lease = upstream.lease(source, one, open).await?;
+            let request = lease.handle().request(&head("GET", "/", &[]), None);
+            Ok::<_, UpstreamError>((request.unwrap(), lease))
+        };
+        let source = |namespace: &str, account: &str| {
+            Identity::new("cluster.local", namespace, account).unwrap()
+        };
+        let test = async {
+            let (noisy, its_friend) = (source("noisy", "web"), source("noisy", "job"));
+            let mut peers = Vec::new();
+            let mut hang = Vec::new();
+            let full = loop {
+                match ask(&noisy).await {
+                    Ok(asked) => hang.push(asked),
+                    Err(error) => break error,
+                }
+                peers.push(listener.accept().await.unwrap());
+            };
+            assert!(matches!(full, UpstreamError::Full(_)), "{full}");
+            assert_eq!(hang.len(), 64 + 256);
+            for other in [&source("other", "web"), &its_friend] {
+                let asked = ask(other).await.unwrap_or_else(|error| panic!("{error}"));
+                hang.push(asked);
+            }
+            upstreams.tidy(Instant::now());
+            assert_eq!(upstream.apart.borrow().len(), 2);
+            hang.clear();
+            upstreams.tidy(Instant::now());
+            assert!(upstream.apart.borrow().is_empty());
+            let again = ask(&noisy).await;
+            assert!(again.is_ok_and(|(_, lease)| lease.is_reused()));
+        };
+        LocalSet::new().run_until(soon("all requests", test)).await;
     }
 }

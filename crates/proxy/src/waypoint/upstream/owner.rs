@@ -1,4 +1,4 @@
-//! Owners of tunnels: the connections of all sources share the tunnels to an endpoint, until a namespace has several in them.
+//! Owners of what leads to an endpoint: all sources share tunnels and connections, until a namespace has several places in them.
 //!
 //! A connection of HTTP/1, or a relayed one, is a stream of a tunnel. While its client reads nothing, what the endpoint sent stays in the
 //! stream, and takes the stream's window from the window of the tunnel. So a namespace may have few connections in the tunnels that
@@ -6,10 +6,12 @@
 //! Each source of the namespace has tunnels of its own for further connections, with a share of the receive budget of the namespace's
 //! own. What they leave unread holds up nobody else.
 //!
-//! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
-//! there. For the same reason few of them have tunnels of their own, and the others share tunnels of the namespace.
+//! Connections of HTTP/2 are always read, and what waits in them is charged to the client's account. But the endpoint limits the requests
+//! that a connection carries, and the waypoint the number of connections. So a namespace may have few requests at a time on the
+//! connections that all sources share, and each of its sources has connections of its own for further ones.
 //!
-//! Connections of HTTP/2 need none of this. They are always read, and what waits in them is charged to the client's account.
+//! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
+//! there. For the same reason few of them are owners, and the others share what the namespace owns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,13 +22,17 @@ use std::rc::Rc;
 use lateen_hbone::Budget;
 use lateen_types::{Identity, Strng, WorkloadUid};
 
-/// Sources of one namespace that have tunnels of their own to one endpoint at a time.
+/// Sources of one namespace that are owners at one endpoint at a time.
 const SOURCES: usize = 4;
 
-/// Namespaces that a port knows before it forgets those without a connection.
+/// Requests of one namespace that are open at a time on the connections of HTTP/2 that all sources share. With them four namespaces fill
+/// the 256 connections to an endpoint that allows a single request on each, and 400 namespaces those to one that allows a hundred.
+const REQUESTS: usize = 64;
+
+/// Namespaces that are known before those without a place are forgotten.
 const FEW: usize = 16;
 
-/// The owner of tunnels that not all sources share.
+/// The owner of tunnels and connections that not all sources share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// One source.
@@ -67,31 +73,31 @@ impl fmt::Display for Owner {
 /// The tunnel ports of all endpoints that a worker has connections to.
 #[derive(Debug)]
 pub(super) struct TunnelPorts {
-    known: RefCell<HashMap<SocketAddr, Rc<TunnelPort>>>,
-    /// See [`TunnelPort::most`].
+    known: RefCell<HashMap<SocketAddr, Rc<Places>>>,
+    /// See [`Places::most`].
     most: usize,
 }
 
-/// The tunnel port of an endpoint, with the connections in its tunnels.
+/// The places of all sources at an endpoint: of connections in the tunnels to its port, or of requests on its connections of HTTP/2.
 #[derive(Debug)]
-pub(super) struct TunnelPort {
+pub(super) struct Places {
     namespaces: RefCell<Vec<Rc<Namespace>>>,
-    /// Connections of one namespace in tunnels that all sources share.
+    /// Those of one namespace in what all sources share.
     most: usize,
 }
 
-/// The connections of a namespace's sources to one port.
+/// The places of a namespace's sources.
 #[derive(Debug)]
 struct Namespace {
     domain: Strng,
     name: Strng,
-    /// Those in tunnels that all sources share.
+    /// Those in what all sources share.
     shared: Cell<usize>,
-    /// The owners of the tunnels of the others, with the number of connections.
+    /// The owners of the others, with their numbers.
     own: RefCell<Vec<(Rc<Owner>, usize)>>,
 }
 
-/// A connection's place in the tunnels to an endpoint. A drop gives it up.
+/// The place of a connection or a request. A drop gives it up.
 #[derive(Debug)]
 pub(crate) struct Assigned {
     namespace: Rc<Namespace>,
@@ -108,14 +114,11 @@ impl TunnelPorts {
     }
 
     /// The port at an address.
-    pub(super) fn get(&self, address: SocketAddr) -> Rc<TunnelPort> {
+    pub(super) fn get(&self, address: SocketAddr) -> Rc<Places> {
         let mut known = self.known.borrow_mut();
-        let port = known.entry(address).or_insert_with(|| {
-            Rc::new(TunnelPort {
-                namespaces: RefCell::default(),
-                most: self.most,
-            })
-        });
+        let port = known
+            .entry(address)
+            .or_insert_with(|| Rc::new(Places::new(self.most)));
         Rc::clone(port)
     }
 
@@ -128,8 +131,20 @@ impl TunnelPorts {
     }
 }
 
-impl TunnelPort {
-    /// Assigns the next connection of a source to tunnels.
+impl Places {
+    fn new(most: usize) -> Self {
+        Self {
+            namespaces: RefCell::default(),
+            most,
+        }
+    }
+
+    /// Places of requests on connections of HTTP/2.
+    pub(super) fn of_requests() -> Self {
+        Self::new(REQUESTS)
+    }
+
+    /// Gives the next connection or request of a source its place.
     pub(super) fn assign(&self, source: &Identity) -> Assigned {
         let namespace = self.namespace(source);
         Assigned {
@@ -159,8 +174,15 @@ impl TunnelPort {
         namespace
     }
 
-    /// Forgets namespaces without a connection.
-    fn tidy(&self) {
+    /// True if some have their places with this owner.
+    pub(super) fn has(&self, owner: &Owner) -> bool {
+        let namespaces = self.namespaces.borrow();
+        let mut owners = namespaces.iter().map(|namespace| namespace.own.borrow());
+        owners.any(|own| own.iter().any(|(other, _)| **other == *owner))
+    }
+
+    /// Forgets namespaces without a place.
+    pub(super) fn tidy(&self) {
         let mut namespaces = self.namespaces.borrow_mut();
         namespaces.retain(|namespace| !namespace.is_empty());
     }
@@ -171,9 +193,9 @@ impl Namespace {
         self.shared.get() == 0 && self.own.borrow().is_empty()
     }
 
-    /// Counts a connection of a source. Returns the owner of its tunnels, if not all sources share them.
+    /// Counts a place of a source. Returns the owner, if it is not in what all sources share.
     ///
-    /// While some have tunnels of their own, all further ones do: what is read in one place takes fewer reads and writes.
+    /// While some have owners, all further ones do: what is read in one place takes fewer reads and writes.
     fn enter(&self, source: &Identity, most: usize) -> Option<Rc<Owner>> {
         let mut own = self.own.borrow_mut();
         if own.is_empty() && self.shared.get() < most {
@@ -188,8 +210,8 @@ impl Namespace {
         let place = own.iter_mut().find(|(owner, _)| {
             is_source(owner) || is_full && matches!(**owner, Owner::Namespace(..))
         });
-        if let Some((owner, connections)) = place {
-            *connections += 1;
+        if let Some((owner, places)) = place {
+            *places += 1;
             return Some(Rc::clone(owner));
         }
         let owner = Rc::new(match is_full {
@@ -216,7 +238,7 @@ impl Namespace {
 }
 
 impl Assigned {
-    /// The owner of its tunnels, if not all sources share them.
+    /// The owner of its tunnels or connections, if not all sources share them.
     pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
         self.owner.as_ref()
     }
@@ -232,7 +254,7 @@ impl Drop for Assigned {
 mod tests {
     use super::*;
 
-    fn port() -> Rc<TunnelPort> {
+    fn port() -> Rc<Places> {
         TunnelPorts::new(&Budget::default()).get(([192, 0, 2, 1], 15008).into())
     }
 
@@ -260,6 +282,19 @@ mod tests {
         assert!(port.assign(&noisy).owner().is_some());
         open.pop();
         assert!(port.assign(&noisy).owner().is_none());
+    }
+
+    #[test]
+    fn an_owner_is_one_for_as_long_as_it_has_a_place() {
+        let (requests, web) = (Places::of_requests(), source("noisy", "web"));
+        let mut open: Vec<_> = (0..REQUESTS).map(|_| requests.assign(&web)).collect();
+        assert!(open.iter().all(|one| one.owner().is_none()));
+        let owner = Owner::Source(web.clone());
+        assert!(!requests.has(&owner));
+        open.push(requests.assign(&web));
+        assert!(requests.has(&owner) && !requests.has(&Owner::Source(source("noisy", "job"))));
+        open.pop();
+        assert!(!requests.has(&owner));
     }
 
     #[test]
