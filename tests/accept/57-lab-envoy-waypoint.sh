@@ -71,18 +71,21 @@ check "a table that is answered otherwise ends the scenario" jq -e '.scenarios[0
 equal "nothing is measured then" 0 "$(doc '[.scenarios[0].cells[].blocks[]] | length' wrong)"
 equal "and no directory is left" "" "$(find "$WORK" -maxdepth 1 -name 'lateen-lab-*')"
 
-# What an Envoy leaves out of its work makes its numbers void. Pods run as users of their own, who may not reach the cache.
-chmod 711 "$WORK"
-install -D -m 755 "$envoy" "$WORK/whole/envoy"
+# What an Envoy leaves out of its work makes its numbers void. Pods have users of their own, who may not reach the cache, and a /tmp of
+# their own.
+whole=$(mktemp -d /var/lib/lateen-envoy-XXXXXX)
+trap 'rm -rf "$whole"; cleanup' EXIT
+chmod 755 "$whole"
+install -m 755 "$envoy" "$whole/envoy"
 # broken NAME FROM TO: an Envoy whose configuration has one text in place of another.
 broken() {
   mkdir "$1"
   cat >"$1/envoy" <<X
 #!/usr/bin/env bash
-[ "\$1" = --version ] && exec $WORK/whole/envoy --version
+[ "\$1" = --version ] && exec $whole/envoy --version
 config=\$(sed 's/^ *//' "\$2" | tr -d '\n' | sed 's|$2|$3|g')
 shift 2
-exec $WORK/whole/envoy --config-yaml "\$config" "\$@"
+exec $whole/envoy --config-yaml "\$config" "\$@"
 X
   chmod 755 "$1/envoy"
 }
