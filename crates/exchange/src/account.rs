@@ -5,8 +5,7 @@
 //! - heads of requests, from their first byte to the end of the exchange;
 //! - content and trailers that came and were not passed on;
 //! - heads of answers over HTTP/1 that have not ended;
-//! - output that waits for the wire;
-//! - 2 KiB for each open request of a connection of HTTP/2 but the first. A connection may have a hundred of them.
+//! - output that waits for the wire.
 //!
 //! It is charged when bytes come, and credited when they leave. Every byte of an account counts in the accounts above it, such as
 //! those of the peer's namespace and of the process. Two limits hold in each account:
@@ -24,6 +23,9 @@
 //! A header block of HTTP/2 is part of its connection's compression state. It cannot be left out, and its request can be refused only
 //! when all of it has come. So incomplete blocks may go beyond the limit by an eighth.
 //!
+//! Open requests of HTTP/2 connections are counted beside the bytes: each account has as many as its limit has times 2 KiB. So calls that
+//! say nothing take no room from content. The first of each connection is free.
+//!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
 //! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts nothing.
 
@@ -35,9 +37,9 @@ use std::task::{Context, Waker};
 /// Bytes that each connection, and each request to an endpoint, may hold without a charge. The state of a connection is about as large.
 pub(crate) const FREE: usize = 4096;
 
-/// Bytes that each open request of a connection of HTTP/2 but the first counts in the sum, whatever else it holds. Its state in a proxy
+/// Bytes of an account's limit for which it may have one open request of HTTP/2, beside the first of each connection. Its state in a proxy
 /// takes about twice as much, and a client opens it with some twenty bytes.
-pub(crate) const OPEN: usize = 2048;
+const OPEN: usize = 2048;
 
 /// Charges are multiples of this, so that small changes cost nothing.
 const UNIT: usize = 4096;
@@ -70,6 +72,8 @@ struct Level {
     all: Tally,
     /// Those of requests among them.
     requests: Tally,
+    /// Open requests of connections of HTTP/2, without the first of each.
+    open: AtomicUsize,
     /// Connections that wait for room in this account, by their numbers.
     waiting: Mutex<HashMap<u64, Waker>>,
     /// Connections of the account, and of accounts within it, that wait for room in any account.
@@ -176,6 +180,7 @@ impl Account {
             limit,
             all: Tally::default(),
             requests: Tally::default(),
+            open: AtomicUsize::new(0),
             waiting: Mutex::default(),
             waits: AtomicUsize::new(0),
         }))
@@ -315,6 +320,8 @@ pub(crate) struct Charge {
     bytes: usize,
     /// Those of requests among them.
     requests: usize,
+    /// Open requests of a connection of HTTP/2 but the first.
+    open: usize,
     /// Its number among those that wait. None: it does not wait.
     number: Option<u64>,
 }
@@ -325,6 +332,7 @@ impl Charge {
             account,
             bytes: 0,
             requests: 0,
+            open: 0,
             number: None,
         }
     }
@@ -360,6 +368,29 @@ impl Charge {
             .subtract(self.bytes - all, self.requests - requests);
         (self.bytes, self.requests) = (all, requests);
         tells.then(|| Freed(self.account.clone()))
+    }
+
+    /// Counts the open requests of a connection of HTTP/2, of which the first is free.
+    #[inline]
+    pub(crate) fn set_open(&mut self, requests: usize) {
+        let open = requests.saturating_sub(1);
+        if open == self.open {
+            return;
+        }
+        for level in self.account.levels() {
+            // Nobody waits for room here: a request without it is refused.
+            level.open.fetch_add(open, Ordering::Relaxed);
+            level.open.fetch_sub(self.open, Ordering::Relaxed);
+        }
+        self.open = open;
+    }
+
+    /// True if a connection of HTTP/2 may have so many open requests.
+    #[inline]
+    pub(crate) fn admits_open(&self, requests: usize) -> bool {
+        let more = requests.saturating_sub(1).saturating_sub(self.open);
+        let fits = |level: &Level| level.open.load(Ordering::Relaxed) + more <= level.limit / OPEN;
+        more == 0 || self.account.levels().all(fits)
     }
 
     /// The bytes that count for a part of the account.
@@ -440,6 +471,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.leave(&mut Vec::new());
+        self.set_open(0);
         if let Some(freed) = self.set(Held::default()) {
             freed.tell();
         }

@@ -10,7 +10,7 @@ use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
-use crate::account::{Charge, Freed, Held, OPEN, Part};
+use crate::account::{Charge, Freed, Held, Part};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
@@ -395,10 +395,7 @@ impl Core {
     pub(crate) fn weight(&self) -> Held {
         let (incomplete, answers) = match &self.codec {
             Codec::Server1(http1) => (http1.incomplete(), http1.queued()),
-            Codec::Http2(http2) => {
-                let further = self.streams.len().saturating_sub(1);
-                (http2.incomplete(), http2.queued() + OPEN * further)
-            }
+            Codec::Http2(http2) => (http2.incomplete(), http2.queued()),
             _ => (0, self.queued()),
         };
         Held {
@@ -411,8 +408,13 @@ impl Core {
     #[inline]
     pub(crate) fn settle(&mut self, key: Key) -> Option<Freed> {
         if self.charge.is_some() {
-            let weight = self.weight();
-            return self.charge.as_mut()?.set(weight);
+            let (weight, open) = (self.weight(), self.streams.len());
+            let is_http2 = self.is_http2();
+            let charge = self.charge.as_mut()?;
+            if is_http2 {
+                charge.set_open(open);
+            }
+            return charge.set(weight);
         }
         let entry = self.streams.get_mut(key)?;
         let mut held = entry.weight();

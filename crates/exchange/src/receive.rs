@@ -5,7 +5,7 @@ use lateen_h1::{ClientEvent, Length, ServerEvent};
 use lateen_h2::{Code, Event, Field, Known, StreamId, Timestamp};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status, Trailers};
 
-use crate::account::{FREE, Held, OPEN};
+use crate::account::{FREE, Held};
 use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key, Wakes};
 use crate::error::{ConnectionError, Error};
@@ -327,13 +327,12 @@ impl Core {
                 let head = http2.fields().buffer().len();
                 let held = Held {
                     requests: self.held + head,
-                    answers: http2.queued() + OPEN * self.streams.len(),
+                    answers: http2.queued(),
                 };
-                if self
-                    .charge
-                    .as_ref()
-                    .is_some_and(|charge| !charge.admits_head(held.all()))
-                {
+                let open = self.streams.len() + 1;
+                if self.charge.as_ref().is_some_and(|charge| {
+                    !charge.admits_open(open) || !charge.admits_head(held.all())
+                }) {
                     // Nothing is done with it, so it may come again (RFC 9113 §8.7).
                     http2.reset(stream, Code::REFUSED_STREAM);
                     http2.release(stream);

@@ -179,32 +179,49 @@ fn open_requests_of_http2_are_bounded_though_they_hold_no_bytes() {
         let (handle, server) = charged(Protocol::Http2, Some(&account));
         keep(server, &exchanges);
         let small = head("GET", "/", &[]);
-        let ask = |number| -> Vec<_> {
-            (0..number)
-                .map(|_| handle.request(&small, None).expect("it is ready"))
-                .collect()
-        };
-        let first = ask(1);
+        let upload = head("POST", "/", &[("content-length", "3072")]);
+        let sending = handle.request(&upload, None).expect("it is ready");
+        let more: Vec<_> = (0..99)
+            .map(|_| handle.request(&small, None).expect("it is ready"))
+            .collect();
         rest().await;
-        assert_eq!(account.held(), 0);
-        let more = ask(99);
-        rest().await;
-        assert!(account.held() <= account.limit(), "{}", account.held());
-        let open = exchanges.borrow().len();
-        assert!((28..=32).contains(&open), "{open}");
+        assert_eq!(exchanges.borrow().len(), 1 + 32);
         let refused = more.last().expect("there are some");
         let error = answer(refused).await.expect_err("it has no room");
         assert!(error.is_unprocessed(), "{error}");
-        // The others of the account wait for one that ends, and no longer.
+
+        // They take no room from content, and none from HTTP/1.
+        assert_eq!(account.held(), 0);
+        sending.send(vec![0; 3 * KIB].into()).await.expect("room");
+        rest().await;
+        let content = exchanges.borrow()[0].data().await;
+        assert_eq!(
+            content.expect("no fault").map(|piece| piece.len()),
+            Some(3 * KIB)
+        );
+        let (other, server) = charged(Protocol::Http1, Some(&account));
+        let others = Exchanges::default();
+        keep(server, &others);
+        let _asked = other.request(&small, None).expect("it is ready");
+        rest().await;
+        assert_eq!(others.borrow().len(), 1);
+
+        // Further ones wait for one that ends, and no longer.
         drop(exchanges.borrow_mut().pop());
         rest().await;
         let late = handle.request(&small, None).expect("it is ready");
         rest().await;
-        assert_eq!(exchanges.borrow().len(), open);
+        assert_eq!(exchanges.borrow().len(), 1 + 32);
+        drop((handle, sending, more, late));
         exchanges.take();
-        drop((first, more, late));
         rest().await;
-        assert_eq!(account.held(), 0);
+        let (handle, server) = charged(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let _again: Vec<_> = (0..33)
+            .map(|_| handle.request(&small, None).expect("it is ready"))
+            .collect();
+        rest().await;
+        assert_eq!(exchanges.borrow().len(), 1 + 32);
     });
 }
 
