@@ -132,9 +132,11 @@ impl Tunnel {
 
     /// True if streams that nobody reads keep the window that all share, in either direction: what streams write stays here, or the
     /// peer may send nothing.
-    pub(crate) fn withheld(&self) -> bool {
+    ///
+    /// The latter counts only where `replaces_unread`.
+    pub(crate) fn withheld(&self, replaces_unread: bool) -> bool {
         let load = &self.state.load;
-        load.send_buffer().withheld() || load.is_unread()
+        load.send_buffer().withheld() || replaces_unread && load.is_unread()
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.

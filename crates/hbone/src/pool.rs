@@ -230,7 +230,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 // Looked up first by reference: a hit needs no copy of the key.
                 let found = entries
                     .get(key)
-                    .and_then(|entry| entry.with_room(self.0.max_streams));
+                    .and_then(|entry| entry.with_room(self.0.max_streams, key.replaces_unread));
                 if let Some((tunnel, spare)) = found {
                     if spare {
                         // It serves later connections; this one does not wait for it.

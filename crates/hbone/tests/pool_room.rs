@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, path, request, serve};
-use lateen_hbone::{Budget, Pool, PoolError, RetryBudget, Settings, Stream};
+use lateen_hbone::{Budget, Pool, PoolError, PoolKey, RetryBudget, Settings, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -180,6 +180,7 @@ async fn a_tunnel_whose_window_is_withheld_gets_no_more_streams() {
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_whose_streams_nobody_reads_gets_no_more_streams() {
     local(async {
+        let key = key();
         let settings = Settings {
             budget: Budget::new(1 << 20),
             ..Settings::client()
@@ -205,7 +206,7 @@ async fn a_tunnel_whose_streams_nobody_reads_gets_no_more_streams() {
                 });
                 async move { Ok::<_, String>(near) }
             };
-            pool.connect(&key(), &request(), &RetryBudget::default(), dial)
+            pool.connect(&key, &request(), &RetryBudget::default(), dial)
                 .await
                 .unwrap()
                 .0
@@ -225,6 +226,51 @@ async fn a_tunnel_whose_streams_nobody_reads_gets_no_more_streams() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!connect().await.is_held_up());
         assert_eq!(dials.get(), 2);
+    })
+    .await;
+}
+
+/// One owner of all streams waits for its own reading.
+#[tokio::test(start_paused = true)]
+async fn streams_of_one_owner_that_are_not_read_open_no_tunnel() {
+    local(async {
+        let settings = Settings {
+            budget: Budget::new(1 << 20),
+            ..Settings::client()
+        };
+        let (pool, dials) = (Pool::<String>::new(settings, 100), Cell::new(0));
+        let owned = PoolKey {
+            replaces_unread: false,
+            ..key()
+        };
+        let connect = async || {
+            let dial = || {
+                dials.set(dials.get() + 1);
+                let (near, far) = duplex(64 * 1024);
+                let mut incoming = serve(far, Settings::server());
+                spawn_local(async move {
+                    while let Some(incoming) = incoming.recv().await {
+                        let mut stream = incoming.accept(None).unwrap();
+                        spawn_local(async move {
+                            while stream.write_all(&[1; 64 * 1024]).await.is_ok() {}
+                        });
+                    }
+                });
+                async move { Ok(near) }
+            };
+            pool.connect(&owned, &request(), &RetryBudget::default(), dial)
+                .await
+                .unwrap()
+                .0
+        };
+        let mut unread = Vec::new();
+        for _ in 0..20 {
+            unread.push(connect().await);
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(unread.iter().all(Stream::is_held_up));
+        unread.push(connect().await);
+        assert_eq!(dials.get(), 1);
     })
     .await;
 }

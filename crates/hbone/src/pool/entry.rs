@@ -49,11 +49,16 @@ pub(super) enum Failure<E> {
 impl<E> Entry<E> {
     /// Returns the first tunnel with room, so that the last ones become idle. It prefers a tunnel that is not congested.
     /// If all are congested, it returns the one with the least queued bytes, and `true` if one more should be dialled. A
-    /// tunnel whose window is withheld in one direction carries nothing there. It is returned only where no more may be dialled.
+    /// tunnel whose window is withheld in one direction carries nothing there. It is returned only where no more may be dialled. Unread
+    /// streams count only where the key [replaces](super::PoolKey::replaces_unread) their tunnel.
     ///
     /// A new tunnel whose stream limit is not known yet counts with the lowest known limit of the others, and with room for
     /// at least one stream.
-    pub(super) fn with_room(&self, max_streams: usize) -> Option<(Tunnel, bool)> {
+    pub(super) fn with_room(
+        &self,
+        max_streams: usize,
+        replaces_unread: bool,
+    ) -> Option<(Tunnel, bool)> {
         let known = self.tunnels.iter().filter_map(Tunnel::known_limit).min();
         let limit = |tunnel: &Tunnel| match tunnel.known_limit() {
             Some(limit) => limit.min(max_streams),
@@ -64,7 +69,7 @@ impl<E> Entry<E> {
             if tunnel.active() >= limit(tunnel) || !tunnel.usable() {
                 continue;
             }
-            if tunnel.withheld() {
+            if tunnel.withheld(replaces_unread) {
                 last = last.or(Some(tunnel));
                 continue;
             }

@@ -21,6 +21,9 @@ pub struct PoolKey {
     /// The client's pod. The tunnel is dialled in the pod's network namespace, and its memory counts for the pod alone.
     /// Identity and address do not identify a pod: replicas share an identity, and every pod has the loopback addresses.
     pub pod: WorkloadUid,
+    /// True if another tunnel is opened where streams that nobody reads keep one. False where the streams have one owner, who waits for its
+    /// own reading: each tunnel has 64 KiB beside the budget.
+    pub replaces_unread: bool,
 }
 
 /// A connection, and the budget of its peer, which the handshake has identified.

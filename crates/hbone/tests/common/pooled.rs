@@ -26,6 +26,7 @@ pub fn key() -> PoolKey {
         destinations: vec![identity("server")].into(),
         address: "10.0.0.7:15008".parse::<SocketAddr>().unwrap(),
         pod: WorkloadUid("client-1".into()),
+        replaces_unread: true,
     }
 }
 

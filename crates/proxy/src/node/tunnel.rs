@@ -119,6 +119,7 @@ pub(super) fn key(
         destinations: identities.into(),
         address,
         pod: pod.uid.clone(),
+        replaces_unread: true,
     }
 }
 

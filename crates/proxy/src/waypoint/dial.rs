@@ -67,6 +67,7 @@ pub(super) async fn open(
         return connected.map(Wire::Plain);
     };
     let uid = &waypoint.own.uid;
+    let replaces_unread = owner.is_none();
     let (pod, reader) = match owner {
         None => (uid.clone(), uid.clone()),
         Some(owner) => (owner.pod(uid), owner.reader(uid)),
@@ -76,6 +77,7 @@ pub(super) async fn open(
         destinations: Arc::clone(&tunnel.identities),
         address: hop.address,
         pod,
+        replaces_unread,
     };
     let request = ConnectRequest {
         authority: match &tunnel.authority {
