@@ -4,7 +4,7 @@
 //! The client, or the owner of the name, decides where the connection goes. So it must lead out of the mesh: neither to the proxy
 //! itself nor to a workload or service whose own policies would be passed by.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use super::choose::Picked;
 use super::hop::{Choice, NextHop, Resolve};
@@ -45,11 +45,14 @@ pub(super) fn original(
 const LINK_LOCAL: &str = "a link-local address";
 const OF_METADATA: &str = "the address of a cloud's metadata";
 
-/// Addresses of clouds' metadata that are not link-local: those of AWS and Google Cloud over IPv6.
-const METADATA: [IpAddr; 2] = [
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-];
+/// True for addresses of AWS and Google Cloud over IPv6 that give metadata or credentials. Those over IPv4 are link-local.
+fn is_metadata(address: IpAddr) -> bool {
+    let segments = match address {
+        IpAddr::V4(_) => return false,
+        IpAddr::V6(ip) => ip.segments(),
+    };
+    matches!(segments, [0xfd00, 0xec2, ..] | [0xfd20, 0xce, ..])
+}
 
 /// The kind of an address that no place outside of the proxy's own pod has.
 fn reserved(source: &Workload, address: IpAddr) -> Option<&'static str> {
@@ -57,7 +60,7 @@ fn reserved(source: &Workload, address: IpAddr) -> Option<&'static str> {
     if source.addresses.contains(&address) {
         return Some("the proxy's own address");
     }
-    if METADATA.contains(&address) {
+    if is_metadata(address) {
         return Some(OF_METADATA);
     }
     let is_link_local = match address {

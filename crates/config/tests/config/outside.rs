@@ -151,6 +151,7 @@ fn a_range_does_not_lead_to_the_proxy_itself_or_to_its_machine() {
         "[::]:80",
         "[fe80::1]:80",
         "[fd00:ec2::254]:80",
+        "[fd00:ec2::23]:80",
         "[64:ff9b::a9fe:a9fe]:80",
         "[ff02::1]:80",
     ] {
