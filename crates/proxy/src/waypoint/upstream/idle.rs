@@ -10,7 +10,7 @@ use lateen_exchange::client::{Connection, Handle};
 
 use super::wire::{Ends, Wire};
 
-/// Idle connections that are kept for an endpoint, and as many again in all that one source or namespace uses alone.
+/// Limit of idle connections of an endpoint in shared tunnels. Those in owned tunnels have the same limit, together.
 const MOST: usize = 128;
 
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.

@@ -4,7 +4,7 @@
 //! stream, and takes the stream's window from the window of the tunnel. So a namespace may have few connections in the tunnels that
 //! all sources share: their first windows fit into the first window of a tunnel, and no tunnel gets less than that beside its 64 KiB.
 //! Each source of the namespace has tunnels of its own for further connections, with a share of the receive budget of the namespace's
-//! own. What they leave unread holds up nobody else.
+//! own. Answers that they leave unread delay no other client.
 //!
 //! Connections of HTTP/2 are always read, and what waits in them is charged to the client's account. But the endpoint limits the requests
 //! that a connection carries, and the waypoint the number of connections. So a namespace may have few requests at a time on the
@@ -202,15 +202,16 @@ impl Namespace {
             self.shared.set(self.shared.get() + 1);
             return None;
         }
-        let is_source = |owner: &Owner| matches!(owner, Owner::Source(other) if other == source);
-        let sources = own
-            .iter()
-            .filter(|(owner, _)| matches!(**owner, Owner::Source(_)));
-        let is_full = sources.count() >= SOURCES;
-        let place = own.iter_mut().find(|(owner, _)| {
-            is_source(owner) || is_full && matches!(**owner, Owner::Namespace(..))
-        });
-        if let Some((owner, places)) = place {
+        let of_source = |(owner, _): &(Rc<Owner>, usize)| matches!(&**owner, Owner::Source(other) if other == source);
+        let of_namespace =
+            |(owner, _): &(Rc<Owner>, usize)| matches!(**owner, Owner::Namespace(..));
+        let is_full = own.iter().filter(|one| !of_namespace(one)).count() >= SOURCES;
+        let place = match own.iter().position(of_source) {
+            None if is_full => own.iter().position(of_namespace),
+            place => place,
+        };
+        if let Some(place) = place {
+            let (owner, places) = &mut own[place];
             *places += 1;
             return Some(Rc::clone(owner));
         }
@@ -325,6 +326,23 @@ mod tests {
             readers,
             [WorkloadUid::from("gate for cluster.local/ns/noisy")].into()
         );
+    }
+
+    #[test]
+    fn a_source_keeps_what_it_owns_when_another_one_leaves() {
+        let port = port();
+        let source = |n| source("noisy", &format!("a{n}"));
+        let _shared: Vec<_> = (0..4).map(|_| port.assign(&source(0))).collect();
+        let first = port.assign(&source(0));
+        let _others: Vec<_> = (1..6).map(|n| port.assign(&source(n))).collect();
+        drop(first);
+        let _sixth = port.assign(&source(6));
+        for n in [1, 2, 3, 6] {
+            let again = port.assign(&source(n));
+            assert_eq!(owner_of(&again), Some(source(n).to_string()));
+        }
+        let again = port.assign(&source(4));
+        assert_eq!(owner_of(&again).as_deref(), Some("cluster.local/ns/noisy"));
     }
 
     #[test]
