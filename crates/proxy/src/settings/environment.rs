@@ -258,14 +258,23 @@ impl Environment<'_> {
     pub(super) fn keepalive(&self) -> Result<Option<Keepalive>, SettingError> {
         let default = Keepalive::default();
         let keepalive = Keepalive {
-            time: self.duration("KEEPALIVE_TIME", default.time)?,
-            interval: self.duration("KEEPALIVE_INTERVAL", default.interval)?,
+            time: self.keepalive_time("KEEPALIVE_TIME", default.time)?,
+            interval: self.keepalive_time("KEEPALIVE_INTERVAL", default.interval)?,
             // tcp(7): at most MAX_TCP_KEEPCNT.
             retries: self.within("KEEPALIVE_RETRIES", u64::from(default.retries), 1..=127)? as u32,
         };
         Ok(self
             .boolean("KEEPALIVE_ENABLED", true)?
             .then_some(keepalive))
+    }
+
+    /// tcp(7): whole seconds, at most MAX_TCP_KEEPIDLE. The kernel refuses other times for each connection.
+    fn keepalive_time(&self, variable: &str, default: Duration) -> Result<Duration, SettingError> {
+        let time = self.duration(variable, default)?;
+        match time.as_secs() {
+            1..=32767 => Ok(time),
+            _ => Err(self.bad(variable, "use a duration from 1s to 32767s")),
+        }
     }
 
     /// A socket's path: beside the agent's, unless said otherwise.

@@ -78,6 +78,8 @@ fn names_the_variable_the_value_and_the_cure() {
         ("SECRET_TTL", "1x"),
         ("TERMINATION_GRACE_PERIOD_SECONDS", "0"),
         ("KEEPALIVE_RETRIES", "128"),
+        ("KEEPALIVE_TIME", "999ms"),
+        ("KEEPALIVE_INTERVAL", "32768s"),
         ("COMPLIANCE_POLICY", "fips-140-2"),
         ("TRUST_DOMAIN_ALIASES", "old.example,/"),
         ("XDS_ON_DEMAND", "true"),
