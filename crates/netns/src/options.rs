@@ -72,7 +72,7 @@ impl Keepalive {
     /// would take (TCP_USER_TIMEOUT). The kernel counts the time in which the peer's window is closed, too.
     ///
     /// # Errors
-    /// The socket is none of TCP, or its connection is gone.
+    /// The socket is no TCP socket, or its connection is gone.
     pub fn set_on(&self, socket: &impl AsFd, user_timeout: bool) -> io::Result<()> {
         let socket = SockRef::from(socket);
         socket.set_tcp_keepalive(
