@@ -46,8 +46,9 @@ func (c Client) Run(dial Dial) string {
 
 // Words for what a proxy says without a status.
 const (
-	calm   = "GOAWAY ENHANCE_YOUR_CALM"
-	closed = "close"
+	calm    = "GOAWAY ENHANCE_YOUR_CALM"
+	closed  = "close"
+	silence = "silence"
 )
 
 const start = "GET / HTTP/1.1\r\nHost: " + cases.Host + "\r\n"
@@ -199,7 +200,7 @@ func heard(conn net.Conn) string {
 	case answer.Closed:
 		return closed
 	}
-	return "silence"
+	return silence
 }
 
 // drip writes the first lines of a head and then a byte a second until the proxy ends the connection.
@@ -228,7 +229,7 @@ func drip(conn net.Conn, text string) string {
 	case len(words) > 1:
 		return words[1]
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "silence"
+		return silence
 	}
 	return closed
 }
@@ -280,7 +281,7 @@ func flood(times int, write func(f *http2.Framer, n int)) func(net.Conn) string 
 			_ = conn.SetReadDeadline(time.Now().Add(patience))
 			frame, err := framer.ReadFrame()
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return "silence"
+				return silence
 			}
 			if err != nil {
 				return closed

@@ -1,9 +1,12 @@
 package abuse
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,14 +99,22 @@ func TestAPoliteClientCountsWhatItGets(t *testing.T) {
 	served := Begin(dial, pause)
 	refuse := func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }
 	refused := Begin(answering(t, refuse), pause)
-	time.Sleep(300 * time.Millisecond)
+	some := func(of *Polite) Served {
+		for {
+			if s := of.Lap(); len(s.Times)+len(s.Failed) > 0 {
+				return s
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ofServed, ofRefused := some(served), some(refused)
 	served.End()
 	_ = listener.Close()
 	refused.End()
-	if s := served.Lap(); len(s.Times) == 0 || len(s.Failed) > 0 || s.Percentile(99) < s.Percentile(50) {
+	if s := ofServed; len(s.Times) == 0 || len(s.Failed) > 0 || s.Percentile(99) < s.Percentile(50) {
 		t.Errorf("%+v", s)
 	}
-	if s := refused.Lap(); len(s.Times) > 0 || len(s.Failed) == 0 {
+	if s := ofRefused; len(s.Times) > 0 || len(s.Failed) == 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -128,7 +139,13 @@ func TestABusyClientIsAnsweredUntilItStops(t *testing.T) {
 	lane := upstream.Serve(listener)
 	defer lane.Close()
 	stop := make(chan struct{})
-	time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+	// The second request is on its way when it is kept, and the client looks at stop between requests alone.
+	go func() {
+		for n := 0; n < 2; time.Sleep(time.Millisecond) {
+			n += len(lane.Take())
+		}
+		close(stop)
+	}()
 	if answered, err := Busy(dial, stop); answered < 2 || err != nil {
 		t.Errorf("%d answers, %v", answered, err)
 	}
@@ -136,5 +153,13 @@ func TestABusyClientIsAnsweredUntilItStops(t *testing.T) {
 	defer close(stop)
 	if _, err := Busy(answering(t, func(io.Writer) {}), stop); err == nil {
 		t.Error("a server that says nothing answers")
+	}
+	refuse := func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") }
+	if answered, err := Busy(answering(t, refuse), stop); answered > 0 || err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a server that refuses: %d answers, %v", answered, err)
+	}
+	silent := &limited{text: strings.NewReader(okLine + two + okLine + two)}
+	if answered, err := Busy(func() (net.Conn, error) { return silent, nil }, stop); answered != 2 || silent.deadlines != 3 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a server that falls silent: %d answers, %d deadlines, %v", answered, silent.deadlines, err)
 	}
 }

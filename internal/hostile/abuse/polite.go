@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/hostile/cases"
 )
 
-// Polite is a client that sends a request at a time, by turns on a kept and on a new connection.
+// Polite is a client that sends one request at a time, by turns on a kept and on a new connection.
 type Polite struct {
 	stop chan struct{}
 	done chan struct{}

@@ -3,9 +3,11 @@ package abuse
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +31,8 @@ type Server struct {
 const (
 	// cut is a connection that ended before the answer was complete.
 	cut = "cut"
+	// unended is a complete answer whose connection stayed open, though the request asked for its end.
+	unended = "an answer without the end of the connection"
 	// smuggled is an answer that was written before its request was there.
 	smuggled = "an answer that no request of this client has"
 )
@@ -67,7 +71,7 @@ var Servers = []Server{
 	{Name: "an answer behind chunks", Want: "200", answer: chunked + "2\r\nok\r\n0\r\n\r\n" + poison},
 	{Name: "an answer behind 204", Want: "204", answer: "HTTP/1.1 204 No Content\r\n\r\n" + poison},
 	{Name: "an answer behind 304", Want: "304", answer: "HTTP/1.1 304 Not Modified\r\ncontent-length: 70\r\n\r\n" + poison},
-	// One write has the first of them: what comes after the next request was sent may be its answer.
+	// The first surplus answer comes in one write with the answer. An answer that comes later may belong to the next request.
 	{Name: "answers that never end", Want: "200", answer: okLine + two + poison, more: poison},
 }
 
@@ -142,14 +146,15 @@ func ask(dial Dial) string {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(patience))
+	heard := &listening{conn: conn}
 	if _, err := io.WriteString(conn, start+"Connection: close\r\n\r\n"); err != nil {
 		return cut
 	}
-	in := bufio.NewReader(conn)
+	in := bufio.NewReader(heard)
 	var answer *http.Response
 	for answer == nil || answer.StatusCode < 200 && answer.StatusCode != http.StatusSwitchingProtocols {
 		if answer, err = http.ReadResponse(in, nil); err != nil {
-			return cut
+			return heard.broken()
 		}
 	}
 	content, err := io.ReadAll(answer.Body)
@@ -158,9 +163,31 @@ func ask(dial Dial) string {
 	case answer.Header.Get("x-poison") != "" || bytes.Contains(append(content, rest...), []byte("x-poison")):
 		return smuggled
 	case err != nil:
-		return cut
+		return heard.broken()
+	case heard.late:
+		return unended
 	}
 	return strconv.Itoa(answer.StatusCode)
+}
+
+// listening reads from a connection and notes the end of its patience. A reader of HTTP does not always pass that error on.
+type listening struct {
+	conn net.Conn
+	late bool
+}
+
+func (l *listening) Read(b []byte) (int, error) {
+	n, err := l.conn.Read(b)
+	l.late = l.late || errors.Is(err, os.ErrDeadlineExceeded)
+	return n, err
+}
+
+// broken tells a proxy that ended the connection within an answer from one that said no more.
+func (l *listening) broken() string {
+	if l.late {
+		return silence
+	}
+	return cut
 }
 
 func (s Server) serve(conn net.Conn) {
