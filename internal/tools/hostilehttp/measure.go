@@ -19,7 +19,7 @@ const (
 	block = 2 * time.Second
 	// pause is between two requests of the polite client.
 	pause = 5 * time.Millisecond
-	// settle is for what the client before has left behind.
+	// settle is the pause in which connections of the last client end.
 	settle = 300 * time.Millisecond
 )
 
@@ -42,12 +42,10 @@ type beside struct {
 // measure prints what a polite client waits for beside each other client, as a table in Markdown. In each round the others come one
 // after the other, in random order.
 func measure(o options, here *target) error {
-	polite := abuse.Begin(here.politely(o.lanes), pause)
-	defer polite.End()
 	rows := others(here.dialer(0))
 	for range o.measure {
 		for _, i := range rand.Perm(len(rows)) {
-			served, err := rows[i].round(polite)
+			served, err := rows[i].round(here.politely(o.lanes), func() { time.Sleep(block) })
 			if err != nil {
 				return fmt.Errorf("%s: %w", rows[i].name, err)
 			}
@@ -89,14 +87,15 @@ func others(dial abuse.Dial) []*beside {
 	return rows
 }
 
-// round measures a polite client beside this one.
-func (b *beside) round(polite *abuse.Polite) (abuse.Served, error) {
+// round measures a polite client beside this one until wait returns. The polite client sends one request at a time, so a pause of the
+// proxy is one of its times, however long it was.
+func (b *beside) round(dial abuse.Dial, wait func()) (abuse.Served, error) {
 	stop := make(chan struct{})
-	var wait sync.WaitGroup
+	var others sync.WaitGroup
 	failures := make(chan error, across)
 	if b.run != nil {
 		for range across {
-			wait.Go(func() {
+			others.Go(func() {
 				if err := b.run(stop); err != nil {
 					failures <- err
 				}
@@ -104,11 +103,13 @@ func (b *beside) round(polite *abuse.Polite) (abuse.Served, error) {
 		}
 	}
 	time.Sleep(settle)
-	polite.Lap()
-	time.Sleep(block)
+	polite := abuse.Begin(dial, pause)
+	wait()
+	// The request that is on its way counts: it may be the one that waits longest.
+	polite.End()
 	served := polite.Lap()
 	close(stop)
-	wait.Wait()
+	others.Wait()
 	time.Sleep(settle)
 	select {
 	case err := <-failures:
@@ -118,7 +119,7 @@ func (b *beside) round(polite *abuse.Polite) (abuse.Served, error) {
 	}
 }
 
-// table compares with the busy client: who uses as much of the machine and means no harm.
+// table compares with the busy client. The busy client uses as much of the machine, and means no harm.
 func table(rows []*beside) string {
 	var out strings.Builder
 	out.WriteString("| the other client | requests | p50, ms | p99, ms | p99 of the rounds, ms | p99, of that beside a busy client |\n|---|---|---|---|---|---|\n")
