@@ -61,7 +61,7 @@ equal "all blocks of the Envoy of one listener count" "4 0 0" "$(doc "$lone | \"
 check "its tunnels are listed among what is removed" jq -e '.planes[] | select(.name == "envoy-one-listener") | .settings | (.listeners | startswith("one,")) and (.without | contains("connect_terminate") and contains("connect_originate"))' ways/results.json
 check "Lateen's waypoint is set beside it" jq -e '.scenarios[0].cells[0].verdicts | any(.plane == "waypoint" and .baseline == "envoy-one-listener")' ways/results.json
 check "one page sets all waypoints side by side" "$LATEEN" lab report ways --waypoints --output ways/page.md
-check "with the commit of the dump, what is given up, and the command" grep -q "86c9f01fd735fb01d8192f5bcaf0d424afb7f14c.*connect_terminate" ways/page.md
+check "with the commit of the dump and what is given up" grep -q "86c9f01fd735fb01d8192f5bcaf0d424afb7f14c.*connect_terminate" ways/page.md
 check "and says that one round is no finding" grep -q "^\*\*Too few rounds for .*: these numbers are no finding" ways/page.md
 equal "no directory is left" "" "$(find "$WORK" -maxdepth 1 -name 'lateen-lab-*')"
 equal "no mesh is left" "" "$(find /run/lateen -maxdepth 1 -name "lab-$lab_pid-*" 2>/dev/null)"

@@ -200,11 +200,11 @@ func (w *Writer) ours(o *model.Object, present written) bool {
 	case *gatewayv1.Gateway:
 		class, _ := w.Store.GatewayClass(string(value.Spec.GatewayClassName))
 		controller := waypoint.Controller(string(value.Spec.GatewayClassName), class)
-		known := slices.Contains(w.Controllers, controller)
+		controlled := slices.Contains(w.Controllers, controller)
 		if controller == wellknown.MeshController {
-			return w.ofIstiosClass(value, known, present)
+			return w.ofIstiosClass(value, controlled, present)
 		}
-		return known
+		return controlled
 	}
 	return true
 }

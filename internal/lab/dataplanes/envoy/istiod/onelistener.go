@@ -15,7 +15,8 @@ import (
 // tunnels, and opens a connection to the waypoint for each. In front of it stands a header of the PROXY protocol with the addresses of both
 // ends and the client's identity. The connections that the waypoint opens are captured by the same node proxy.
 
-// ProxyPort is where an Envoy of one listener takes connections, on its loopback address: whoever reaches it says itself who the client is.
+// ProxyPort is where an Envoy of one listener takes connections, on its loopback address. Envoy trusts the header of each connection that
+// reaches this port, so only the pod itself may.
 const ProxyPort = 15088
 
 // chained are what an Envoy of one listener does without: the listeners of tunnels, and the chains and the cluster that reach pods by address.

@@ -60,7 +60,7 @@ func TestOneListenerServesRequestsAsTheDumpDoes(t *testing.T) {
 	}
 }
 
-// Whoever reaches the listener says who the client is, so that nobody outside the pod may.
+// Envoy trusts the header of each connection that reaches the listener, so only the pod itself may.
 func TestTheHeaderTellsTheClientOnALoopbackAddressAlone(t *testing.T) {
 	_, one, text := made(t)
 	main := one["listeners"].([]any)[0].(object)
