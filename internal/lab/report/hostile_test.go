@@ -16,7 +16,24 @@ const evil = "x\"'><script>alert(1)</script>\n# head | cell `code` [link](javasc
 
 // hostile is the sample with evil in every string that a document holds.
 func hostile(t testing.TB) *results.Results {
-	r := sample(t)
+	t.Helper()
+	return withEvil(sample(t))
+}
+
+// hostileWaypoints is the same of a run that compares waypoints, one of which could not take part.
+func hostileWaypoints() *results.Results {
+	r := waypointRun(3)
+	r.Planes = append(r.Planes, results.Plane{Name: "cilium", Kind: results.KindCilium})
+	withEvil(r)
+	for i := range r.Planes {
+		r.Planes[i].Settings = map[string]string{results.SettingListeners: evil, "configuration": evil, "without": evil}
+	}
+	r.Remarks = []string{evil}
+	return r
+}
+
+// withEvil puts evil into every string of a document.
+func withEvil(r *results.Results) *results.Results {
 	rename := map[string]string{}
 	for i := range r.Planes {
 		p := &r.Planes[i]
@@ -115,6 +132,13 @@ func TestMarkdownEscapesEverything(t *testing.T) {
 		"report":  func(w io.Writer) error { return Markdown(w, hostile(t)) },
 		"explain": func(w io.Writer) error { return Explain(w, hostile(t)) },
 		"compare": func(w io.Writer) error { return Compare(w, hostile(t), hostile(t)) },
+		// Its own words have code as well. Those of others end no code.
+		"waypoints": func(w io.Writer) error {
+			var page bytes.Buffer
+			err := WaypointPage(&page, hostileWaypoints())
+			_, _ = w.Write(regexp.MustCompile("`(waypoint|waypoint-grpc|waypoint-conn|lateen|none|(waypoint|envoy-waypoint|envoy-one-listener)x\"[^`]*)`").ReplaceAll(page.Bytes(), []byte("a name")))
+			return err
+		},
 	} {
 		var out bytes.Buffer
 		if err := write(&out); err != nil {

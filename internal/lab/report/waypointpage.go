@@ -21,7 +21,7 @@ func WaypointPage(w io.Writer, r *results.Results) error {
 		case p.NotRun != "":
 		case p.Kind == results.KindWaypoint && page.own == "":
 			page.own = p.Name
-		case p.Kind == results.KindEnvoyWaypoint && !strings.HasSuffix(p.Name, secondSelf):
+		case p.Kind == results.KindEnvoyWaypoint && !isSecondSelf(r, p):
 			page.others = append(page.others, p)
 		}
 	}
@@ -40,7 +40,13 @@ func WaypointPage(w io.Writer, r *results.Results) error {
 	return p.err
 }
 
-// waypointPage is what such a page is made of.
+// isSecondSelf says whether a plane is another one of the run a second time.
+func isSecondSelf(r *results.Results, p results.Plane) bool {
+	first, isNamedSo := strings.CutSuffix(p.Name, secondSelf)
+	return isNamedSo && slices.ContainsFunc(r.Planes, func(o results.Plane) bool { return o.Name == first })
+}
+
+// waypointPage holds the planes and settings of a page.
 type waypointPage struct {
 	r        *results.Results
 	own      string // the plane with Lateen's waypoint
@@ -56,6 +62,27 @@ type waypointSetting struct {
 
 func (s *waypointSetting) name() string {
 	return clean(s.scenario.Scenario) + ": " + clean(s.cell.Name)
+}
+
+// isPaced says whether a setting has a fixed rate.
+func (s *waypointSetting) isPaced() bool { return s.cell.Load.QPS > 0 }
+
+// isSaturated says whether each connection sends its next request when the last one is answered.
+func (s *waypointSetting) isSaturated() bool { return !s.isPaced() }
+
+// isAny is every setting.
+func (s *waypointSetting) isAny() bool { return true }
+
+// isTimed says whether the page has the response times of a setting: those of the scenario that varies connections alone. Without that
+// scenario it has those of all settings with a fixed rate.
+func (page *waypointPage) isTimed(s *waypointSetting) bool {
+	sweep := slices.ContainsFunc(page.settings, func(s waypointSetting) bool { return s.scenario.Scenario == sweepScenario })
+	return s.isPaced() && (!sweep || s.scenario.Scenario == sweepScenario)
+}
+
+// code shows a name as code. Nothing within has a meaning of its own but the sign that ends it.
+func code(name string) string {
+	return "`" + strings.ReplaceAll(clean(name), "`", "'") + "`"
 }
 
 // ratio compares Lateen's waypoint with another plane in one setting.
@@ -79,22 +106,27 @@ func (page *waypointPage) write(p *printer) {
 		p.line("- %s", finding)
 	}
 	p.line("")
-	p.line("These are ranges of median ratios over settings. The tables have each of them.")
+	p.line("These are ranges of median ratios over settings. The tables have the ratio of each setting.")
 	p.line("")
 	proxies, alone := results.CPUPerRequest(results.RoleProxies, "total"), results.CPUPerRequest(results.RoleWaypoint, "total")
 	p.line("## CPU of all proxies on the path")
 	p.line("")
-	p.line("Microseconds per request of both node proxies and the waypoint: medians. Each ratio is that of `%s` to the plane named, with its 95 %% interval over rounds.", page.own)
+	p.line("Microseconds per request of both node proxies and the waypoint: medians. Each ratio is that of %s to the plane named, with its 95 %% interval over rounds.", code(page.own))
 	p.line("")
-	p.table(page.costs(proxies, page.others))
+	p.table(page.costs(proxies, page.others, (*waypointSetting).isAny))
 	if own := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) }); len(own) > 0 {
 		p.line("## CPU of the waypoint alone")
 		p.line("")
 		p.line("Microseconds per request. An Envoy behind the node proxy is left out: the node proxy does its TLS and its tunnels.")
 		p.line("")
-		p.table(page.costs(alone, own))
+		p.table(page.costs(alone, own, (*waypointSetting).isAny))
 	}
-	if t := page.rates(); len(t.rows) > 0 {
+	p.line("## Memory of the waypoint")
+	p.line("")
+	p.line("MiB of the process, each shared page divided by the number of its users (PSS).")
+	p.line("")
+	p.table(page.costs(results.PSS(results.RoleWaypoint), page.others, (*waypointSetting).isAny))
+	if t := page.costs(results.QPS, page.others, (*waypointSetting).isSaturated); len(t.rows) > 0 {
 		p.line("## Requests per second, saturated")
 		p.line("")
 		p.table(t)
@@ -114,6 +146,14 @@ func (page *waypointPage) write(p *printer) {
 func (page *waypointPage) warnings() (list []string) {
 	if page.r.Interrupted {
 		list = append(list, "The run was interrupted. What was measured until then is complete block by block.")
+	}
+	for _, remark := range page.r.Remarks {
+		list = append(list, clean(remark))
+	}
+	for _, p := range page.r.Planes {
+		if p.NotRun != "" {
+			list = append(list, clean(p.Name)+" was not run: "+clean(p.NotRun))
+		}
 	}
 	unjudged := 0
 	for i := range page.r.Scenarios {
@@ -151,25 +191,23 @@ func (page *waypointPage) findings() (list []string) {
 			}
 			switch {
 			case settings == 1:
-				list = append(list, fmt.Sprintf("**%s:** %s %s `%s`, in one setting.", what, number(least), of, clean(other.Name)))
+				list = append(list, fmt.Sprintf("**%s:** %s %s %s, in one setting.", what, number(least), of, code(other.Name)))
 			case settings > 1:
-				list = append(list, fmt.Sprintf("**%s:** %s to %s %s `%s`, over %d settings.", what, number(least), number(most), of, clean(other.Name), settings))
+				list = append(list, fmt.Sprintf("**%s:** %s to %s %s %s, over %d settings.", what, number(least), number(most), of, code(other.Name), settings))
 			}
 		}
 	}
-	all := func(*waypointSetting) bool { return true }
-	fixed := func(s *waypointSetting) bool { return s.cell.Load.QPS > 0 }
 	tunnelled := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) })
-	say("CPU of all proxies", results.CPUPerRequest(results.RoleProxies, "total"), "of that with", page.others, all)
-	say("CPU of the waypoint alone", results.CPUPerRequest(results.RoleWaypoint, "total"), "of that of", tunnelled, all)
-	say("P99 at a fixed rate", results.ResponseP99, "of that with", page.others, fixed)
-	say("Requests per second, saturated", results.QPS, "times those with", page.others, func(s *waypointSetting) bool { return !fixed(s) })
-	say("Memory of the waypoint", results.PSS(results.RoleWaypoint), "of that of", page.others, all)
+	say("CPU of all proxies", results.CPUPerRequest(results.RoleProxies, "total"), "of that with", page.others, (*waypointSetting).isAny)
+	say("CPU of the waypoint alone", results.CPUPerRequest(results.RoleWaypoint, "total"), "of that of", tunnelled, (*waypointSetting).isAny)
+	say("P99 at a fixed rate", results.ResponseP99, "of that with", page.others, page.isTimed)
+	say("Requests per second, saturated", results.QPS, "times those with", page.others, (*waypointSetting).isSaturated)
+	say("Memory of the waypoint", results.PSS(results.RoleWaypoint), "of that of", page.others, (*waypointSetting).isAny)
 	return list
 }
 
-// costs is the table of a metric of all waypoints.
-func (page *waypointPage) costs(metric string, others []results.Plane) table {
+// costs is the table of a metric of all waypoints, in the settings that are wanted.
+func (page *waypointPage) costs(metric string, others []results.Plane, wanted func(*waypointSetting) bool) table {
 	t := table{columns: []column{text("setting"), numeric(clean(page.own))}}
 	for _, o := range others {
 		t.columns = append(t.columns, numeric(clean(o.Name)))
@@ -179,6 +217,9 @@ func (page *waypointPage) costs(metric string, others []results.Plane) table {
 	}
 	for i := range page.settings {
 		s := &page.settings[i]
+		if !wanted(s) {
+			continue
+		}
 		row := []string{s.name(), s.median(page.own, metric)}
 		for _, o := range others {
 			row = append(row, s.median(o.Name, metric))
@@ -214,15 +255,7 @@ func (page *waypointPage) said(s *waypointSetting, other, metric string) string 
 	return fmt.Sprintf("%s (%s–%s)", number(ratio.Estimate), number(ratio.Low), number(ratio.High))
 }
 
-// rates are the settings without a fixed rate.
-func (page *waypointPage) rates() table {
-	all := page.settings
-	defer func() { page.settings = all }()
-	page.settings = slices.DeleteFunc(slices.Clone(all), func(s waypointSetting) bool { return s.cell.Load.QPS > 0 })
-	return page.costs(results.QPS, page.others)
-}
-
-// times are the response times of the scenario that varies connections alone; without it, of all settings with a fixed rate.
+// times are the response times of all settings that the page has times of.
 func (page *waypointPage) times() table {
 	names := []string{results.KindNone, results.KindLateen, page.own}
 	for _, o := range page.others {
@@ -235,10 +268,9 @@ func (page *waypointPage) times() table {
 	for _, o := range page.others {
 		t.columns = append(t.columns, numeric("ratio to "+clean(o.Name)))
 	}
-	sweep := slices.ContainsFunc(page.settings, func(s waypointSetting) bool { return s.scenario.Scenario == sweepScenario })
 	for i := range page.settings {
 		s := &page.settings[i]
-		if s.cell.Load.QPS == 0 || sweep && s.scenario.Scenario != sweepScenario {
+		if !page.isTimed(s) {
 			continue
 		}
 		lead := s.name()
@@ -266,15 +298,17 @@ func (page *waypointPage) compared(p *printer) {
 	p.line("")
 	p.line("Two node proxies of Lateen are on every path but `none`. The waypoint stands on the server's node.")
 	p.line("")
-	p.line("- `%s`: Lateen's waypoint, with its access log and its metrics.", page.own)
+	p.line("- %s: Lateen's waypoint, with its access log and its metrics.", code(page.own))
 	for _, o := range page.others {
-		p.line("- `%s`: Envoy %s, listeners: %s. Configured from the dump of %s. Removed from the dump: %s.", clean(o.Name), markdown(clean(o.Version)),
+		p.line("- %s: Envoy %s, listeners: %s. Configured from the dump of %s. Removed from the dump: %s.", code(o.Name), markdown(clean(o.Version)),
 			markdown(clean(o.Settings[results.SettingListeners])), markdown(clean(o.Settings["configuration"])), markdown(strings.ReplaceAll(clean(o.Settings["without"]), " ", ", ")))
 	}
 	p.line("")
-	p.line("All write Istio's log format to their standard output, have as many workers, the same policies and the same key exchange. All have answered one table")
-	p.line("of requests alike before the first block. A block is void if a request has another status than 200, or if the waypoint counted or logged fewer requests")
-	p.line("than were sent.")
+	p.line("All write Istio's log format to their standard output, have as many workers, the same policies and the same key exchange. A block fails if the waypoint")
+	p.line("counted or logged fewer requests than were sent.")
+	p.line("")
+	p.line("The scenarios `waypoint`, `waypoint-grpc` and `waypoint-conn` demand more. All waypoints answer one table of requests alike before the first block. A block")
+	p.line("fails if a request has another status than 200.")
 	p.line("")
 	if slices.ContainsFunc(page.others, func(o results.Plane) bool { return !selfTunnelled(o) }) {
 		p.line("An Envoy of one listener gives up its tunnels. The node proxy ends the client's mutual TLS and CONNECT, and tells the Envoy by the PROXY protocol who the")
@@ -305,18 +339,16 @@ func (page *waypointPage) measured(p *printer) {
 			}
 		}
 	}
-	p.line("Of %s, %d were rejected for their surroundings and %d failed.", count(blocks, "block", "blocks"), rejected, void)
+	p.line("Of %s, %d were rejected and %d failed.", count(blocks, "block", "blocks"), rejected, void)
 	p.line("")
-	p.line("```sh")
-	p.line("%s", clean(strings.Join(quoted(page.r.Command), " ")))
-	p.line("```")
+	p.line("    %s", clean(strings.Join(quoted(page.r.Command), " "))) // an indented block shows everything as it is
 	p.line("")
 	p.line("Read the ratios. Absolute times belong to that machine and hour.")
 	var seen []string
 	for i := range page.r.Scenarios {
 		for _, n := range page.r.Scenarios[i].NotValid {
-			if !slices.Contains(seen, n) {
-				seen = append(seen, n)
+			if !slices.Contains(seen, clean(n)) {
+				seen = append(seen, clean(n))
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func TestThePageOfWaypointsBeginsWithWhatWasFound(t *testing.T) {
 		"| waypoint-conn: 16 connections | 211 | 422 | 264 | 0.50 (0.50–0.50) | 0.80 (0.80–0.80) |",
 		"istiod 86c9f01. Removed from the dump: stats.PluginConfig, tls.",
 		"An Envoy of one listener gives up its tunnels.",
-		"Of 100 blocks, 0 were rejected for their surroundings and 0 failed.",
+		"Of 100 blocks, 0 were rejected and 0 failed.",
 		"lateen lab run waypoint waypoint-conn",
 		"What does not hold on one machine: - absolute times",
 	} {
@@ -100,6 +100,72 @@ func TestThePageOfTooFewRoundsSaysThatItIsNoFinding(t *testing.T) {
 	for _, want := range []string{"**Too few rounds for 4 verdicts on waypoint: these numbers are no finding.**", "| 203 | 406 | 254 | 0.50 | 0.80 |", "**The run was interrupted.", "the proxy logged 9 of 10 requests**", "and 1 failed."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %q in\n%s", want, page)
+		}
+	}
+}
+
+// below is what stands below a heading, up to the next one.
+func below(page, heading string) string {
+	_, rest, _ := strings.Cut(page, "## "+heading)
+	text, _, _ := strings.Cut(rest, "## ")
+	return text
+}
+
+func TestEachFindingOfThePageHasItsTable(t *testing.T) {
+	r := waypointRun(10)
+	for i := range r.Scenarios {
+		r.Scenarios[i].Cells[0].Load.QPS = 1000
+	}
+	page := pageOf(t, r)
+	// The table has the times of the sweep alone, and so has the finding.
+	if rows := strings.Count(below(page, "Response times"), "| P99 |"); rows != 1 || !strings.Contains(page, "**P99 at a fixed rate:** 0.50 of that with `envoy-waypoint`, in one setting.") {
+		t.Errorf("%d rows of P99 in\n%s", rows, page)
+	}
+	if strings.Contains(page, "saturated") {
+		t.Errorf("no setting is saturated:\n%s", page)
+	}
+	memory := below(page, "Memory of the waypoint")
+	for _, want := range []string{"| waypoint: 16 connections | 21.1 | 42.2 | 26.4 | 0.50 (0.50–0.50) | 0.80 (0.80–0.80) |", "| waypoint-conn: 16 connections |"} {
+		if !strings.Contains(memory, want) {
+			t.Errorf("memory: there is no %q in %s", want, memory)
+		}
+	}
+}
+
+func TestThePageOfWaypointsTellsWhatIsMissing(t *testing.T) {
+	r := waypointRun(10)
+	r.Remarks = []string{"The verdicts were computed again."}
+	r.Planes = append(r.Planes, results.Plane{Name: "old", Kind: results.KindEnvoyWaypoint, NotRun: "there is no such file"})
+	page := pageOf(t, r)
+	for _, want := range []string{"**The verdicts were computed again.**", "**old was not run: there is no such file**"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("there is no %q in\n%s", want, page)
+		}
+	}
+}
+
+// Witnesses are the only planes that the page leaves out for their names.
+func TestAPlaneOfAnyNameIsOnThePageOfWaypoints(t *testing.T) {
+	named := func(to string) *results.Results {
+		r := waypointRun(10)
+		for i := range r.Planes {
+			if r.Planes[i].Name == "envoy-one-listener" {
+				r.Planes[i].Name = to
+			}
+		}
+		for i := range r.Scenarios {
+			blocks := r.Scenarios[i].Cells[0].Blocks
+			for j := range blocks {
+				if blocks[j].Plane == "envoy-one-listener" {
+					blocks[j].Plane = to
+				}
+			}
+		}
+		return r
+	}
+	for name, shown := range map[string]bool{"v1-2": true, "envoy-waypoint-2": false} {
+		if page := pageOf(t, named(name)); strings.Contains(page, "ratio to "+name) != shown {
+			t.Errorf("%s: shown is to be %v:\n%s", name, shown, page)
 		}
 	}
 }
