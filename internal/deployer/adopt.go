@@ -2,8 +2,10 @@ package deployer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +39,8 @@ const (
 )
 
 // istioAtWork says why Istio's controller may apply the objects of its Gateways at present; empty if it is gone. Two controllers that apply
-// the same objects would take the fields from each other again and again.
+// the same objects would take the fields from each other again and again. With an error nobody can tell whether it runs: the text says what is to
+// be done about that, and is empty if the API server is away, which passes.
 func (d *Deployer) istioAtWork(ctx context.Context) (string, error) {
 	found, err := d.Client.Resource(deployments).Namespace(d.IstioNamespace).List(ctx, metav1.ListOptions{LabelSelector: istiodLabel + "=" + istiodName})
 	if err != nil {
@@ -46,7 +49,7 @@ func (d *Deployer) istioAtWork(ctx context.Context) (string, error) {
 	for i := range found.Items {
 		var istiod appsv1.Deployment
 		if err := convert(&found.Items[i], &istiod); err != nil {
-			return "", fmt.Errorf("read Deployment %s/%s: %w", found.Items[i].GetNamespace(), found.Items[i].GetName(), err)
+			return d.unread(&found.Items[i], err)
 		}
 		if istiod.Spec.Replicas == nil || *istiod.Spec.Replicas > 0 || istiod.Status.Replicas > 0 {
 			return fmt.Sprintf("Deployment %s/%s runs Istio's controller", istiod.Namespace, istiod.Name), nil
@@ -63,7 +66,7 @@ func (d *Deployer) istioAtWork(ctx context.Context) (string, error) {
 		}
 		var lease coordinationv1.Lease
 		if err := convert(&held.Items[i], &lease); err != nil {
-			return "", fmt.Errorf("read Lease %s/%s: %w", held.Items[i].GetNamespace(), held.Items[i].GetName(), err)
+			return d.unread(&held.Items[i], err)
 		}
 		if holder := holderOf(&lease, d.Now()); holder != "" {
 			return fmt.Sprintf("Lease %s/%s is held by %s, which runs Istio's controller", lease.Namespace, lease.Name, holder), nil
@@ -72,14 +75,20 @@ func (d *Deployer) istioAtWork(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// untold says that nobody can tell whether Istio's controller runs. It counts as running.
+// untold says that nobody can tell whether Istio's controller runs, since a kind cannot be listed. The reason is empty if the API server is away.
 func (d *Deployer) untold(of schema.GroupVersionResource, err error) (string, error) {
-	reason := kube.Refusal(err, of.Group, of.Resource, "list")
-	if reason == "" {
-		reason = kube.Cause(err)
-	}
 	what := "whether Istio's controller runs in namespace " + d.IstioNamespace + " cannot be told"
-	return what + ": " + reason, fmt.Errorf("%s: %w", what, err)
+	failed := fmt.Errorf("%s: %w", what, err)
+	if kube.Away(err) || errors.Is(err, context.Canceled) {
+		return "", failed
+	}
+	return what + ": " + cmp.Or(kube.Refusal(err, of.Group, of.Resource, "list"), kube.Cause(err)), failed
+}
+
+// unread says that nobody can tell whether Istio's controller runs, since an object that would show it cannot be read.
+func (d *Deployer) unread(u *unstructured.Unstructured, err error) (string, error) {
+	failed := fmt.Errorf("whether Istio's controller runs in namespace %s cannot be told: read %s %s/%s: %w", d.IstioNamespace, u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	return failed.Error(), failed
 }
 
 // holderOf is who holds a Lease now; empty if it was given back, or has not been renewed in time.

@@ -1,7 +1,10 @@
 package deployer
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +91,7 @@ func TestNothingIsWrittenWhileIstiosControllerRuns(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenWhereNobodyCanTellWhetherIstioRuns(t *testing.T) {
+func TestADeployerThatMayNotLookForIstioSaysSo(t *testing.T) {
 	for _, of := range []string{"deployments", "leases"} {
 		r := newRig(t, istioGateway(), istios("Deployment", "", selected))
 		r.client.PrependReactor("list", of, func(a kubetesting.Action) (bool, runtime.Object, error) {
@@ -100,7 +103,48 @@ func TestNothingIsWrittenWhereNobodyCanTellWhetherIstioRuns(t *testing.T) {
 		if want := []string{"Gateway/waypoint/status"}; !slices.Equal(r.writes, want) {
 			t.Errorf("wrote %v", r.writes)
 		}
-		r.says("False", "LeftToIstio", "cannot be told", "it may not list "+of)
+		r.says("False", "IstioUnknown", "cannot be told", "it may not list "+of, "this mesh leaves its Gateways alone")
+	}
+}
+
+// The control plane removes its conditions once a Gateway is left to Istio. An API server that cannot answer is no reason for that.
+func TestNothingIsSaidWhileTheAPIServerIsAway(t *testing.T) {
+	for name, away := range map[string]error{
+		"unavailable":       apierrors.NewServiceUnavailable("etcd is not there"),
+		"an internal error": apierrors.NewInternalError(errors.New("leader changed")),
+		"too many requests": apierrors.NewTooManyRequests("later", 1),
+		"a connection ends": &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection reset by peer")},
+		"the look ends":     context.Canceled,
+		"the look is late":  context.DeadlineExceeded,
+	} {
+		for _, of := range []string{"deployments", "leases"} {
+			t.Run(name+"/"+of, func(t *testing.T) {
+				r := newRig(t, istioGateway(), istios("Deployment", "", selected))
+				r.client.PrependReactor("list", of, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, away })
+				if err := r.reconcile(); !errors.Is(err, away) {
+					t.Errorf("it is not tried again: %v", err)
+				}
+				if len(r.writes) > 0 {
+					t.Errorf("wrote %v", r.writes)
+				}
+			})
+		}
+	}
+}
+
+func TestAnIstiodThatCannotBeReadIsNamed(t *testing.T) {
+	for name, there := range map[string]string{
+		"Deployment istio-system/istiod":                      strings.Replace(istiod, "replicas: 1", "replicas: many", 1),
+		"Lease istio-system/istio-gateway-deployment-default": strings.Replace(lease("istiod-1", "16:30"), "leaseDurationSeconds: 30", "leaseDurationSeconds: long", 1),
+	} {
+		r := newRig(t, there, istioGateway(), istios("Deployment", "", selected))
+		if err := r.reconcile(); err == nil {
+			t.Error("it is not tried again")
+		}
+		if want := []string{"Gateway/waypoint/status"}; !slices.Equal(r.writes, want) {
+			t.Errorf("wrote %v", r.writes)
+		}
+		r.says("False", "IstioUnknown", "whether Istio's controller runs in namespace istio-system cannot be told: read "+name)
 	}
 }
 

@@ -24,13 +24,14 @@ import (
 
 // The reasons of the condition, beside those of waypoint.Refusal.
 const (
-	reasonDeployed    = "Deployed"
-	reasonTaken       = wellknown.ReasonTaken
-	reasonLeftToIstio = wellknown.ReasonLeftToIstio
-	reasonRefused     = "Refused"     // the API server does not take an object
-	reasonPodsRefused = "PodsRefused" // it does not take the pods
-	reasonProgressing = wellknown.ReasonProgressing
-	reasonStuck       = "Stuck" // the pods do not become available
+	reasonDeployed     = "Deployed"
+	reasonTaken        = wellknown.ReasonTaken
+	reasonLeftToIstio  = wellknown.ReasonLeftToIstio
+	reasonIstioUnknown = wellknown.ReasonIstioUnknown
+	reasonRefused      = "Refused"     // the API server does not take an object
+	reasonPodsRefused  = "PodsRefused" // it does not take the pods
+	reasonProgressing  = wellknown.ReasonProgressing
+	reasonStuck        = "Stuck" // the pods do not become available
 )
 
 // unavailableFor is how long no pod of a Deployment that was rolled out may be available before it counts as stuck.
@@ -54,8 +55,13 @@ func (d *Deployer) reconcile(ctx context.Context, gw *gatewayv1.Gateway, class *
 
 func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (verdict, error) {
 	if ofIstiosClass(gw, class) {
-		if why, err := d.istioAtWork(ctx); why != "" || err != nil {
-			return verdict{reason: reasonLeftToIstio, message: why + ", and this mesh leaves its Gateways alone; " + istioCure(gw)}, err
+		switch why, err := d.istioAtWork(ctx); {
+		case err != nil && why == "":
+			return verdict{}, err // it passes, and the condition stays as it is
+		case err != nil:
+			return verdict{reason: reasonIstioUnknown, message: why + "; until it can, this mesh leaves its Gateways alone"}, err
+		case why != "":
+			return verdict{reason: reasonLeftToIstio, message: why + ", and this mesh leaves its Gateways alone; " + istioCure(gw)}, nil
 		}
 	}
 	in, err := d.input(ctx, gw)

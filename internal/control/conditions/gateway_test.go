@@ -187,6 +187,8 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 		"an object of its name is another's":        {true, "", wellknown.ReasonTaken, nil, false},
 		"left to Istio's after a take-over":         {true, "taken over", wellknown.ReasonLeftToIstio, nil, false},
 		"another controller's after a take-over":    {true, "taken over", "Deployed", []metav1.ManagedFieldsEntry{managed("other-controller", "Programmed")}, false},
+		"nobody can tell whether Istio runs":        {true, "", wellknown.ReasonIstioUnknown, nil, false},
+		"the same after a take-over":                {true, "taken over", wellknown.ReasonIstioUnknown, nil, false},
 		"a name taken after a take-over":            {true, "taken over", wellknown.ReasonTaken, nil, true},
 		"deployed here after a take-over":           {true, "taken over", "Deployed", nil, true},
 		"after a take-over without a deployer":      {true, "taken over", "", nil, true},
@@ -255,11 +257,12 @@ func TestWhatWasSaidOfAGatewayIsTakenBackOnceItIsLeftToIstio(t *testing.T) {
 		listenersStay bool
 		writes        int64
 	}{
-		"Istio has written nothing":       {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/LeftToIstio", false, 1},
-		"Istio has written as well":       {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed(istioManager, accepted+listeners)}, "Accepted=True/Accepted@1 lateen.dev/Deployed=False/LeftToIstio", true, 1},
-		"all of it is Istio's":            {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(istioManager, both+listeners)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
-		"a third controller has written":  {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed("other-controller", accepted)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
-		"its name is taken, beside Istio": {wellknown.ReasonTaken, false, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/Taken", false, 1},
+		"Istio has written nothing":          {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/LeftToIstio", false, 1},
+		"Istio has written as well":          {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed(istioManager, accepted+listeners)}, "Accepted=True/Accepted@1 lateen.dev/Deployed=False/LeftToIstio", true, 1},
+		"all of it is Istio's":               {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(istioManager, both+listeners)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
+		"a third controller has written":     {wellknown.ReasonLeftToIstio, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners), managed("other-controller", accepted)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/LeftToIstio", true, 0},
+		"nobody can tell whether Istio runs": {wellknown.ReasonIstioUnknown, true, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 lateen.dev/Deployed=False/IstioUnknown", true, 0},
+		"its name is taken, beside Istio":    {wellknown.ReasonTaken, false, []metav1.ManagedFieldsEntry{managed(fieldManager, both+listeners)}, "lateen.dev/Deployed=False/Taken", false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -296,6 +299,55 @@ func TestWhatWasSaidOfAGatewayIsTakenBackOnceItIsLeftToIstio(t *testing.T) {
 				t.Errorf("%s, listeners %t, %d writes", conditions, stay, r.writes.Load())
 			}
 		})
+	}
+}
+
+// istiosGateway is the Gateway shop/w of Istio's class, in the model with what the deployer is known to say of it, and in the API server with a status.
+// managed are the managers of that.
+func (r *rig) istiosGateway(known string, status map[string]any, managed ...string) {
+	r.t.Helper()
+	gw := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}}}
+	gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionFalse, Reason: known, Message: "the deployer's"}}
+	r.put(shopGateway, "g1", 1, gw, status, inForce)
+	o, err := r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	u := o.(*unstructured.Unstructured).DeepCopy()
+	var entries []metav1.ManagedFieldsEntry
+	for _, manager := range managed {
+		entries = append(entries, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", APIVersion: "gateway.networking.k8s.io/v1", FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Accepted\"}":{"f:status":{}},"k:{\"type\":\"Programmed\"}":{"f:status":{}}}}}`)}})
+	}
+	u.SetManagedFields(entries)
+	if err := r.client.Tracker().Update(resource["Gateway"], u, shopGateway.Namespace); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// saidOfIt is a status in which this mesh says that the Gateway can be used, and the deployer gives a reason.
+func saidOfIt(deployed string) map[string]any {
+	return map[string]any{"conditions": []any{
+		map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "it is a waypoint", "observedGeneration": int64(1)},
+		map[string]any{"type": "Programmed", "status": "True", "reason": "Programmed", "message": "all", "observedGeneration": int64(1)},
+		map[string]any{"type": wellknown.Deployed, "status": "False", "reason": deployed},
+	}}
+}
+
+func TestADeployerThatMayNotLookForAWhileChangesNothing(t *testing.T) {
+	r := newRig(t)
+	r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+	r.istiosGateway("Deployed", saidOfIt("Deployed"), fieldManager)
+	r.lead()
+	r.eventually("the status is written", func() bool { return r.writes.Load() > 0 })
+	r.idle()
+	writes := r.writes.Load()
+	for _, reason := range []string{wellknown.ReasonIstioUnknown, "Deployed"} {
+		r.istiosGateway(reason, nil, fieldManager)
+		r.idle()
+	}
+	if got, _ := r.status(shopGateway); !strings.HasPrefix(got, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 ") || r.writes.Load() != writes {
+		t.Errorf("%s, %d writes", got, r.writes.Load()-writes)
 	}
 }
 

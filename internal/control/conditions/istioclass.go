@@ -31,7 +31,7 @@ func (w *Writer) ofIstiosClass(gw *gatewayv1.Gateway, takenOver bool, present wr
 		return false
 	}
 	switch deployed(gw) {
-	case wellknown.ReasonLeftToIstio:
+	case wellknown.ReasonLeftToIstio, wellknown.ReasonIstioUnknown:
 		return false
 	case "", wellknown.ReasonTaken:
 		return takenOver
@@ -39,8 +39,8 @@ func (w *Writer) ofIstiosClass(gw *gatewayv1.Gateway, takenOver bool, present wr
 	return takenOver || w.Mesh.ServeIstioWaypoints
 }
 
-// givesUp says whether a Gateway that is not this mesh's to speak of was, and the deployer leaves it to others now. What this mesh alone said of it
-// holds no more then. present is what its status says.
+// givesUp says whether the conditions of a Gateway are to be removed: the deployer leaves the Gateway to another controller, and no third controller
+// wrote conditions. A deployer that cannot tell whether Istio's controller runs is no reason. present is what the Gateway's status says.
 func (w *Writer) givesUp(key model.Key, present written) bool {
 	gw, is := w.Store.Gateway(key)
 	if !is || present.gateway == nil || present.gateway.others {

@@ -169,7 +169,7 @@ var Keys = []Key{
 		"a Gateway with it is not deployed: the objects of a waypoint have its Gateway's name"},
 	{GatewayClassDefaults, "Waypoints", Label, "ConfigMap of the root namespace", "deployer and engine", "a GatewayClass's name",
 		"changes to the objects of every waypoint of the class, before those of its own `spec.infrastructure.parametersRef`; the keys are `deployment`, `service`, `serviceAccount`, `horizontalPodAutoscaler` and `podDisruptionBudget`, and each value is a strategic merge patch. Of several ConfigMaps the oldest counts"},
-	{Deployed, "Waypoints", Condition, "Gateway", "deployer writes", "`True` with reason `Deployed`; `False` with `Invalid`, `InvalidParameters`, `Taken`, `LeftToIstio`, `Refused`, `PodsRefused`, `Stuck` or `Progressing`",
+	{Deployed, "Waypoints", Condition, "Gateway", "deployer writes", "`True` with reason `Deployed`; `False` with `Invalid`, `InvalidParameters`, `Taken`, `LeftToIstio`, `IstioUnknown`, `Refused`, `PodsRefused`, `Stuck` or `Progressing`",
 		"whether the objects of the waypoint are there and its pods are available; the message names the object, the field and the cure. On Kubernetes only"},
 	{MeshController, "Waypoints", Controller, "GatewayClass", "control plane", "",
 		"Gateways of such a class are waypoints"},

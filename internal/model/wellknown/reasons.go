@@ -30,4 +30,6 @@ const (
 	ReasonTaken = "Taken"
 	// ReasonLeftToIstio: Istio's controller is at work on it, and its status is Istio's.
 	ReasonLeftToIstio = "LeftToIstio"
+	// ReasonIstioUnknown: the deployer may not look whether Istio's controller is at work on it, or cannot read what it finds. What its status says stays.
+	ReasonIstioUnknown = "IstioUnknown"
 )
