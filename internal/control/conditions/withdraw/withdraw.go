@@ -1,5 +1,5 @@
-// Package withdraw owns taking back what the control plane has written into the status of a cluster's objects, once it is gone for good. What
-// others wrote there is none of its business.
+// Package withdraw removes what the control plane has written into the status of a cluster's objects: from all of them once the mesh is uninstalled, and
+// from a Gateway that is left to another controller. What others wrote stays.
 package withdraw
 
 import (
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"lateen.dev/lateen/internal/kube"
 	"lateen.dev/lateen/internal/model"
@@ -156,6 +157,9 @@ func Gateway(u *unstructured.Unstructured) ([]byte, error) {
 	fields, others := wrote(u), written{}
 	for _, m := range u.GetManagedFields() {
 		if m.Manager != FieldManager && m.Subresource == "status" && m.FieldsV1 != nil {
+			if _, err := statusFields(m.FieldsV1.Raw); err != nil {
+				return nil, fmt.Errorf("read the fields of manager %s: %w", m.Manager, err)
+			}
 			others = append(others, m.FieldsV1.Raw)
 		}
 	}
@@ -241,11 +245,38 @@ func (w written) own(name string) bool {
 
 // condition says whether a condition was written, or the whole list where its entries are not told apart.
 func (w written) condition(name string) bool {
+	entry := fieldpath.PathElement{Key: &value.FieldList{{Name: "type", Value: value.NewValueInterface(name)}}}
 	return slices.ContainsFunc(w, func(raw []byte) bool {
-		return bytes.Contains(raw, []byte(`"f:conditions":{}`)) || bytes.Contains(raw, []byte(`k:{\"type\":\"`+name+`\"}`))
+		status, err := statusFields(raw)
+		if err != nil {
+			return false
+		}
+		list := member("conditions")
+		conditions := status.WithPrefix(list)
+		return status.Members.Has(list) && conditions.Empty() || holds(conditions, entry)
 	})
 }
 
+// has says whether a field of the status was written, or something in it.
 func (w written) has(field string) bool {
-	return slices.ContainsFunc(w, func(raw []byte) bool { return strings.Contains(string(raw), `"f:`+field+`"`) })
+	return slices.ContainsFunc(w, func(raw []byte) bool {
+		status, err := statusFields(raw)
+		return err == nil && holds(status, member(field))
+	})
+}
+
+// statusFields are the fields of the status that a manager wrote.
+func statusFields(raw []byte) (*fieldpath.Set, error) {
+	all := &fieldpath.Set{}
+	if err := all.FromJSON(bytes.NewReader(raw)); err != nil {
+		return nil, err
+	}
+	return all.WithPrefix(member("status")), nil
+}
+
+func member(name string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &name} }
+
+// holds says whether a set has an element, or something in it.
+func holds(set *fieldpath.Set, e fieldpath.PathElement) bool {
+	return set.Members.Has(e) || !set.WithPrefix(e).Empty()
 }

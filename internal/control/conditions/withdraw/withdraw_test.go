@@ -91,6 +91,37 @@ func TestWhatWasWrittenIsTakenBackAndNothingElse(t *testing.T) {
 	}
 }
 
+// A listener has conditions of the same types as its Gateway, and fields of the same names may stand further inside.
+func TestOfAGatewayOnlyWhatNobodyElseWroteIsTakenOut(t *testing.T) {
+	other := func(fields string) string {
+		return strings.Replace(oursBy(fields), "manager: lateen-control", "manager: other", 1)
+	}
+	mine := oursBy(byType("Accepted") + `, "f:listeners": {'k:{"name":"mesh"}': {}}`)
+	for name, c := range map[string]struct{ managed, want string }{
+		"another wrote a listener's condition": {mine + ", " + other(`"f:listeners": {'k:{"name":"mesh"}': {`+byType("Accepted")+`}}`), `{"conditions":[{"type":"Other"}]}`},
+		"another wrote the same condition":     {mine + ", " + other(byType("Accepted")), `{"listeners":null}`},
+		"another wrote the whole list":         {mine + ", " + other(`"f:conditions": {}`), `{"listeners":null}`},
+		"another wrote another condition":      {mine + ", " + other(`"f:conditions": {".": {}, 'k:{"type":"Other"}': {".": {}}}`), `{"conditions":[{"type":"Other"}],"listeners":null}`},
+		"only a listener's was written here":   {oursBy(`"f:listeners": {'k:{"name":"mesh"}': {` + byType("Accepted") + `}}`), `{"listeners":null}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Gateway(object(t, "Gateway", c.managed, "{conditions: [{type: Accepted}, {type: Other}], listeners: [{name: mesh}]}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var patch struct{ Status any }
+			var want any
+			if json.Unmarshal(got, &patch) != nil || json.Unmarshal([]byte(c.want), &want) != nil || !reflect.DeepEqual(patch.Status, want) {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+	unreadable := strings.Replace(other(""), `{"f:status": {}}`, "[]", 1)
+	if got, err := Gateway(object(t, "Gateway", mine+", "+unreadable, "{conditions: [{type: Accepted}]}")); err == nil || got != nil {
+		t.Errorf("what another wrote cannot be read, and %s is taken out", got)
+	}
+}
+
 func TestOneKindThatCannotBeReadKeepsNoOther(t *testing.T) {
 	lists := map[schema.GroupVersionResource]string{}
 	for _, k := range Kinds {
