@@ -210,7 +210,9 @@ func (d *Deployer) one(ctx context.Context, name cache.ObjectName) {
 		reason, err = d.reconcile(ctx, gw, class)
 		d.metrics.reconciled(name, reason, d.Now().Sub(began))
 	} else if err == nil {
-		d.metrics.left(name)
+		if d.metrics.left(name); gw != nil {
+			err = d.withdraw(ctx, gw)
+		}
 	}
 	if err != nil {
 		d.metrics.failed(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 	kubetesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"lateen.dev/lateen/internal/kube/kubetest"
@@ -366,4 +367,47 @@ func TestAnInvalidGatewayIsToldAndNotTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.says("False", waypoint.ReasonInvalid, "spec.listeners has none with port 15008")
+}
+
+// A condition that nobody renews would be believed for ever.
+func TestTheConditionIsRemovedOnceAGatewayIsNotDeployedHereAnyMore(t *testing.T) {
+	const (
+		said = "\nstatus: {conditions: [{type: lateen.dev/Deployed, status: 'False', reason: LeftToIstio, message: x, lastTransitionTime: '1970-01-01T00:00:01Z'}]}\n"
+		own  = "managedFields: [{manager: lateen-deployer, operation: Apply, subresource: status, apiVersion: gateway.networking.k8s.io/v1}], "
+	)
+	for name, c := range map[string]struct {
+		gateway string
+		removed bool
+	}{
+		"it names the host of its addresses":    {strings.Replace(plainGateway, "spec: {", "spec: {addresses: [{type: Hostname, value: x.shop.svc}], ", 1), true},
+		"its class is not deployed any more":    {istioGateway(), true},
+		"its class is another controller's now": {strings.Replace(plainGateway, "lateen-waypoint", "other", 1), true},
+		"it is being deleted":                   {strings.Replace(istioGateway(), "uid: uid-1", "uid: uid-1, deletionTimestamp: '1970-01-01T00:00:01Z'", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, strings.Replace(c.gateway, "metadata: {", "metadata: {"+own, 1)+said)
+			r.lead()
+			r.eventually("the Gateway was looked at", func() bool { return r.deployer.synced.Load() && r.deployer.queue.Len() == 0 })
+			if c.removed {
+				r.eventually("the condition is gone", func() bool { return r.condition().Type == "" })
+			}
+			r.deployer.one(t.Context(), cache.NewObjectName("shop", "waypoint"))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if want := map[bool][]string{true: {"Gateway/waypoint/status"}}[c.removed]; !slices.Equal(r.writes, want) {
+				t.Errorf("wrote %v", r.writes)
+			}
+		})
+	}
+	t.Run("another wrote it", func(t *testing.T) {
+		r := newRig(t, istioGateway()+said)
+		r.lead()
+		r.eventually("the Gateway was looked at", func() bool { return r.deployer.synced.Load() && r.deployer.queue.Len() == 0 })
+		r.deployer.one(t.Context(), cache.NewObjectName("shop", "waypoint"))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.writes) > 0 {
+			t.Errorf("wrote %v", r.writes)
+		}
+	})
 }
