@@ -84,11 +84,10 @@ func (w *Writer) reachable(e model.Entry, has model.Condition, present written) 
 		return has
 	}
 	out := model.Condition{Status: model.False, Reason: reasonPending, Message: "no pod behind Service " + name + " is ready"}
-	deployed := slices.IndexFunc(gw.Status.Conditions, func(c metav1.Condition) bool { return c.Type == wellknown.Deployed })
-	if deployed < 0 {
+	c := deployed(gw)
+	if c == nil {
 		return out // somebody else runs its pods
 	}
-	c := gw.Status.Conditions[deployed]
 	if c.Status != metav1.ConditionTrue && c.Reason != wellknown.ReasonProgressing {
 		out.Reason = reasonNoResources
 	} else if present.uid == string(gw.UID) && slices.ContainsFunc(present.conditions, func(c Condition) bool { return c.Type == programmed && c.Status == string(model.True) }) {

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubetesting "k8s.io/client-go/testing"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"lateen.dev/lateen/internal/model"
@@ -213,6 +217,11 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 				gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionFalse, Reason: c.deployed, Message: "the deployer's"}}
 			}
 			before := map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": int64(1)}}}
+			want := istios
+			if c.deployed != "" && !c.ours {
+				before["conditions"] = append(before["conditions"].([]any), map[string]any{"type": wellknown.Deployed, "status": "False", "reason": c.deployed})
+				want += " " + wellknown.Deployed + "=False/" + c.deployed
+			}
 			r.put(shopGateway, "g1", 1, gw, before, inForce)
 			o, err := r.client.Tracker().Get(resource["Gateway"], shopGateway.Namespace, shopGateway.Name)
 			if err != nil {
@@ -230,7 +239,7 @@ func TestAGatewayOfIstiosClassIsOursOnceItIsDeployedHere(t *testing.T) {
 				return
 			}
 			r.idle()
-			if conditions, _ := r.status(shopGateway); conditions != istios || r.writes.Load() != others {
+			if conditions, _ := r.status(shopGateway); conditions != want || r.writes.Load() != others {
 				t.Errorf("%s, %d writes", conditions, r.writes.Load())
 			}
 		})
@@ -348,6 +357,81 @@ func TestADeployerThatMayNotLookForAWhileChangesNothing(t *testing.T) {
 	}
 	if got, _ := r.status(shopGateway); !strings.HasPrefix(got, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 ") || r.writes.Load() != writes {
 		t.Errorf("%s, %d writes", got, r.writes.Load()-writes)
+	}
+}
+
+// The deployer has changed its mind, and the model does not have that yet.
+func TestConditionsStayIfTheDeployerSaysSomethingElseByNow(t *testing.T) {
+	r := newRig(t)
+	r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+	r.istiosGateway(wellknown.ReasonLeftToIstio, saidOfIt("Deployed"), fieldManager)
+	r.lead()
+	r.eventually("it is tried", func() bool { return r.result(resultConflict) > 0 || r.writes.Load() > 0 })
+	if n := r.writes.Load(); n != 0 {
+		t.Fatalf("%d writes", n)
+	}
+	r.istiosGateway("Deployed", nil, fieldManager)
+	r.eventually("the listeners are written", func() bool { text, _ := r.listeners(shopGateway); return text != "" })
+	if got, _ := r.status(shopGateway); !strings.HasPrefix(got, "Accepted=True/Accepted@1 Programmed=True/Programmed@1 ") {
+		t.Error(got)
+	}
+}
+
+func TestConditionsAreRemovedOfAGatewayThatNoReviewCouldRead(t *testing.T) {
+	r := newRig(t)
+	r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+	r.istiosGateway(wellknown.ReasonLeftToIstio, saidOfIt(wellknown.ReasonLeftToIstio), fieldManager)
+	var refused atomic.Int64
+	r.fails(func(a kubetesting.Action) error {
+		if a.GetVerb() == "list" && a.GetResource().Resource == "gateways" {
+			refused.Add(1)
+			return apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
+		}
+		return nil
+	})
+	r.lead()
+	r.eventually("the review is refused", func() bool { return refused.Load() > 0 })
+	r.idle()
+	if got, _ := r.status(shopGateway); got != "lateen.dev/Deployed=False/LeftToIstio" {
+		t.Error(got)
+	}
+	asked := r.asked.Load()
+	r.writer.Changed([]model.Key{shopGateway}, false)
+	r.idle()
+	if n := r.asked.Load() - asked; n != 0 {
+		t.Errorf("%d requests although all is removed", n)
+	}
+}
+
+// The deployer looks at no Gateway that names the host of its addresses, so that its condition is of an earlier time.
+func TestAConditionOfADeployerThatLooksNoMoreDoesNotCount(t *testing.T) {
+	host := gatewayv1.HostnameAddressType
+	for name, c := range map[string]struct {
+		isTakenOver, ends bool
+		ours              bool
+	}{
+		"after a take-over": {true, false, true},
+		"beside Istio":      {false, false, false},
+		"while it is being deleted, which the deployer waits for": {true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.writer.Mesh.DomainSuffix, r.writer.Mesh.ServeIstioWaypoints = "cluster.local", true
+			if c.isTakenOver {
+				r.writer.Controllers = append(r.writer.Controllers, wellknown.MeshController)
+			}
+			gw := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{{Name: "mesh", Protocol: "HBONE", Port: 15008}}}}
+			if gw.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Type: &host, Value: "elsewhere.shop.svc"}}; c.ends {
+				gw.Spec.Addresses, gw.DeletionTimestamp = nil, &metav1.Time{Time: time.Unix(1, 0)}
+			}
+			gw.Status.Conditions = []metav1.Condition{{Type: wellknown.Deployed, Status: metav1.ConditionFalse, Reason: wellknown.ReasonLeftToIstio, Message: "the deployer's"}}
+			r.put(shopGateway, "g1", 1, gw, map[string]any{"conditions": []any{map[string]any{"type": wellknown.Deployed, "status": "False", "reason": wellknown.ReasonLeftToIstio}}}, inForce)
+			r.lead()
+			r.idle()
+			if got, _ := r.status(shopGateway); strings.Contains(got, "Accepted=") != c.ours {
+				t.Error(got)
+			}
+		})
 	}
 }
 

@@ -46,7 +46,10 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 	want, exists := w.want(key, present)
 	switch {
 	case !exists && w.givesUp(key, present):
-		return w.giveUp(ctx, objects, u)
+		if !w.believes(key, u) {
+			return resultConflict, nil // what it is now has not come yet
+		}
+		return w.giveUp(ctx, key, objects, u)
 	case !exists:
 		return resultGone, nil
 	case want.uid != "" && want.uid != present.uid, stale(want, u.GetGeneration()):
@@ -77,18 +80,29 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 }
 
 // giveUp takes out of a Gateway's status what this mesh alone has written there.
-func (w *Writer) giveUp(ctx context.Context, objects dynamic.ResourceInterface, u *unstructured.Unstructured) (result string, err error) {
+func (w *Writer) giveUp(ctx context.Context, key model.Key, objects dynamic.ResourceInterface, u *unstructured.Unstructured) (result string, err error) {
 	data, err := withdraw.Gateway(u)
 	switch {
 	case err != nil:
 		return resultRefused, err
 	case data == nil:
+		w.gave(key)
 		return resultUnchanged, nil
 	}
 	if _, err = objects.Patch(ctx, u.GetName(), mergePatch, data, metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
 		return failure(err), err
 	}
+	w.gave(key)
 	return resultWritten, nil
+}
+
+// gave takes note that nothing of this mesh is left in a Gateway's status.
+func (w *Writer) gave(key model.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queue != nil {
+		w.given[key] = true
+	}
 }
 
 const mergePatch = types.MergePatchType
@@ -117,6 +131,7 @@ func (w *Writer) keep(key model.Key, is written, at time.Time) {
 		return
 	}
 	w.written[key] = is
+	delete(w.given, key)
 	if !at.IsZero() {
 		w.at[key] = at
 	}

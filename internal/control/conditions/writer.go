@@ -95,6 +95,7 @@ type Writer struct {
 	written   map[model.Key]written
 	at        map[model.Key]time.Time // of the last write of an object, for a while
 	dirty     map[model.Key]time.Time // since when an object waits
+	given     map[model.Key]bool      // Gateways from which this mesh's conditions were removed; none is read again before the next review
 	unsettled map[model.Key]bool      // objects that the proxies do not have, as far as is written
 	troubles  map[schema.GroupResource]*trouble
 }
@@ -147,14 +148,14 @@ func (w *Writer) Lead(ctx context.Context) {
 	w.mu.Lock()
 	w.queue = newQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[model.Key](500*time.Millisecond, time.Minute))
 	w.written, w.at, w.dirty = map[model.Key]written{}, map[model.Key]time.Time{}, map[model.Key]time.Time{}
-	w.unsettled, w.troubles = map[model.Key]bool{}, map[schema.GroupResource]*trouble{}
+	w.given, w.unsettled, w.troubles = map[model.Key]bool{}, map[model.Key]bool{}, map[schema.GroupResource]*trouble{}
 	queue := w.queue
 	w.mu.Unlock()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer func() {
 		w.mu.Lock()
-		w.queue, w.written, w.at, w.dirty, w.unsettled, w.troubles = nil, nil, nil, nil, nil, nil
+		w.queue, w.written, w.at, w.dirty, w.given, w.unsettled, w.troubles = nil, nil, nil, nil, nil, nil, nil
 		w.mu.Unlock()
 		queue.ShutDown()
 	}()
@@ -229,14 +230,22 @@ func (w *Writer) one(ctx context.Context, queue workqueue.TypedRateLimitingInter
 		return
 	}
 	w.mu.Lock()
-	present, last := w.written[key], w.at[key]
+	present, isRead := w.written[key]
+	last, given := w.at[key], w.given[key]
 	since, waits := w.dirty[key]
 	pause := w.pause(gvr.GroupResource(), key)
 	w.mu.Unlock()
 	want, exists := w.want(key, present)
-	if !exists && !w.givesUp(key, present) {
-		w.forget(key)
-		return
+	if !exists {
+		if gives := w.givesUp(key, present); !gives || given && !isRead {
+			w.forget(key)
+			if !gives {
+				w.mu.Lock()
+				delete(w.given, key)
+				w.mu.Unlock()
+			}
+			return
+		}
 	}
 	if present.uid != want.uid && want.uid != "" {
 		present = written{} // another object had the name
