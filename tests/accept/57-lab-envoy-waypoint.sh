@@ -71,7 +71,7 @@ check "a table that is answered otherwise ends the scenario" jq -e '.scenarios[0
 equal "nothing is measured then" 0 "$(doc '[.scenarios[0].cells[].blocks[]] | length' wrong)"
 equal "and no directory is left" "" "$(find "$WORK" -maxdepth 1 -name 'lateen-lab-*')"
 
-# What an Envoy leaves out of its work makes its numbers void. Pods have users of their own, who may not reach the cache, and a /tmp of
+# A block of an Envoy that leaves work out is void. Pods have users of their own, who may not reach the cache, and a /tmp of
 # their own.
 whole=$(mktemp -d /var/lib/lateen-envoy-XXXXXX)
 trap 'rm -rf "$whole"; cleanup' EXIT

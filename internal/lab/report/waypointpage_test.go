@@ -77,7 +77,7 @@ func TestThePageOfWaypointsBeginsWithWhatWasFound(t *testing.T) {
 	if strings.Contains(page, "no finding") {
 		t.Error("ten rounds are no finding")
 	}
-	// What the node proxy does for it is not in its own account.
+	// The waypoint's own account lacks the work of the node proxy for it.
 	_, alone, _ := strings.Cut(page, "## CPU of the waypoint alone")
 	alone, _, _ = strings.Cut(alone, "## ")
 	if !strings.Contains(alone, "| 0.33 (0.33–0.33) |") || strings.Contains(alone, "envoy-one-listener") {

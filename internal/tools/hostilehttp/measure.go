@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/hostile/abuse"
 )
 
-// How a polite client is measured.
+// Times and numbers of a measurement.
 const (
 	// across is how many connections another client has at a time.
 	across = 4

@@ -456,8 +456,8 @@ fn the_joined_value_is_kept_out_by_one_of_many_rules() {
     }
 }
 
-/// What becomes of requests with these fields of a name: whether they pass here, and whether they pass Envoy 1.40 with the matchers that
-/// istiod makes. An exception of a DENY admits, so the joined value is none of its business: each field must be excepted.
+/// The table names requests by their fields of one name. It has the decision of this engine, and that of Envoy 1.40 with the matchers that
+/// istiod makes. An exception of a DENY admits, so each field must be excepted: the joined value does not count.
 #[test]
 fn several_fields_pass_no_rule_that_refuses_them_in_envoy() {
     const FIELDS: [&[&str]; 6] = [&[], &["a"], &["c"], &["a", "b"], &["a", "a"], &["a", "c"]];

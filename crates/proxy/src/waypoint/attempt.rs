@@ -67,6 +67,7 @@ impl Attempt<'_> {
                 let terms = Terms {
                     owner,
                     group,
+                    sockets: waypoint.sockets.for_requests(),
                     limit,
                 };
                 Box::pin(open(&waypoint, &hop, Origin::default(), terms)).await

@@ -39,6 +39,8 @@ pub(super) struct Terms {
     pub(super) owner: Option<Rc<Owner>>,
     /// The group that drives a tunnel of this stream alone, where several clients use the stream.
     pub(super) group: Option<SharedGroup>,
+    /// Options of a connection in plain text.
+    pub(super) sockets: Sockets,
     /// The time of a connection with its handshake. The far end of a tunnel has as long again for its own connection.
     pub(super) limit: Duration,
 }
@@ -54,15 +56,12 @@ pub(super) async fn open(
     Terms {
         owner,
         group,
+        sockets,
         limit,
     }: Terms,
 ) -> Result<Wire, UpstreamError> {
     let Some(tunnel) = &hop.tunnel else {
         let deadline = Instant::now() + limit;
-        let sockets = match origin.forwarded {
-            Some(_) => waypoint.sockets,
-            None => waypoint.sockets.for_requests(),
-        };
         let connected = connect(hop.address, deadline, sockets).await;
         return connected.map(Wire::Plain);
     };

@@ -116,6 +116,7 @@ async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
         let terms = Terms {
             owner: assigned.as_ref().and_then(Assigned::owner).cloned(),
             group: None,
+            sockets: waypoint.sockets,
             limit: view.mesh.connect_timeout,
         };
         match open(waypoint, &endpoint.hop, origin(session), terms).await {

@@ -120,8 +120,8 @@ pub(super) fn turn(driver: &mut Option<Driver>, cx: &mut Context<'_>) {
     }
 }
 
-/// Whether an idle connection still stands, by what its socket or tunnel has said meanwhile. One in a tunnel that nothing comes through
-/// is of no use.
+/// The driver of an idle connection that can still be used. It reads what the socket or tunnel has said meanwhile. `None`: the connection
+/// has ended, or its tunnel receives nothing.
 fn stands(handle: &Handle, driver: Driver) -> Option<Driver> {
     let mut driver = Some(driver);
     turn(&mut driver, &mut Context::from_waker(Waker::noop()));

@@ -25,7 +25,7 @@ pub(crate) struct Lease {
     _assigned: Option<Assigned>,
 }
 
-/// What a connection of HTTP/1 brings.
+/// The driver of a connection of HTTP/1, and the pool that the connection returns to.
 struct Own {
     /// None once the connection has ended.
     driver: Option<Driver>,
