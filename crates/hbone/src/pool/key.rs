@@ -21,8 +21,8 @@ pub struct PoolKey {
     /// The client's pod. The tunnel is dialled in the pod's network namespace, and its memory counts for the pod alone.
     /// Identity and address do not identify a pod: replicas share an identity, and every pod has the loopback addresses.
     pub pod: WorkloadUid,
-    /// True if another tunnel is opened where streams that nobody reads keep one. False where the streams have one owner, who waits for its
-    /// own reading: each tunnel has 64 KiB beside the budget.
+    /// True if another tunnel is opened where streams that nobody reads hold one up. False where one owner has all streams and delays only
+    /// itself: each further tunnel would take 64 KiB beside the budget.
     pub replaces_unread: bool,
 }
 

@@ -53,7 +53,7 @@ pub(super) enum NoEndpoint {
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     endpoints: HashSet<WorkloadUid>,
-    /// The client's own destination was: there is no other.
+    /// The address that the client dialled was tried: there is no other.
     is_over: bool,
 }
 

@@ -109,8 +109,8 @@ pub(super) async fn open(
     }
 }
 
-/// A second tunnel inside `outer`, which the gateway of another network leads to an endpoint of its choice. The pod in `key` is the one
-/// that the receive budget knows.
+/// A second tunnel inside `outer`, which the gateway of another network leads to an endpoint of its choice. The pod in `key` is the name
+/// of the waypoint's pod for the receive budget.
 async fn through(
     waypoint: &Waypoint,
     key: PoolKey,
@@ -180,7 +180,7 @@ async fn connect(
 
 type Proven = Budgeted<Guarded<TlsStream<TcpStream>>>;
 
-/// Opens a tunnel's connection, with the proxy's own identity. The receive budget knows the proxy's pod as `reader`.
+/// Opens a tunnel's connection, with the waypoint's identity. `reader` is the name of the waypoint's pod for the receive budget.
 fn dial(
     waypoint: &Waypoint,
     key: &PoolKey,

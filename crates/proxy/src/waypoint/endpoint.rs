@@ -15,7 +15,7 @@ pub(super) struct Endpoint {
     pub(super) hop: Hop,
     /// The workload that serves there, if it is known. Behind the gateway of another network the gateway chooses it.
     pub(super) workload: Option<Arc<Workload>>,
-    /// The endpoint that was picked; `None` if there is none to pick, but the client's own destination.
+    /// The endpoint that was picked; `None`: the address is the one that the client dialled.
     pub(super) uid: Option<WorkloadUid>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ServiceView {
     number: u64,
     /// The rules of requests.
     pub(super) rules: Arc<RequestRules>,
-    /// The endpoints to draw from; `None` if the service has none, or goes to the client's own destination.
+    /// The endpoints to draw from; `None` if the service has none, or goes to the address that the client dialled.
     candidates: Option<Candidates>,
     /// By their numbers the endpoints to which each draw leads by the same way. Empty before the first draw.
     known: RefCell<Vec<Option<Rc<KnownEndpoint>>>>,

@@ -43,7 +43,7 @@ fn forbidden_at(
     if endpoint.hop.tunnel.is_some() {
         return None;
     }
-    // The client's own destination may be a pod, too.
+    // The address that the client dialled may be a pod's, too.
     let at = || snapshot.workload(network, endpoint.hop.address.ip());
     let workload = endpoint.workload.as_ref().or_else(at)?;
     if workload.authorization_policies.is_empty() || is_inline(workload) {

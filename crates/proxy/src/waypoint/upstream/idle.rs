@@ -1,4 +1,4 @@
-//! Idle connections of HTTP/1 to one endpoint. Nobody drives them: each is looked at before its next use, and now and then.
+//! Idle connections of HTTP/1 to one endpoint. No task drives them: each is looked at before its next use, and now and then.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use lateen_exchange::client::{Connection, Handle};
 
 use super::wire::{Ends, Wire};
 
-/// Limit of idle connections of an endpoint in shared tunnels. Those in owned tunnels have the same limit, together.
+/// Limit of idle connections of an endpoint in shared tunnels. Those in all tunnels with an owner have the same limit, together.
 const MOST: usize = 128;
 
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
@@ -26,7 +26,7 @@ pub(super) type Owned = (Handle, Driver);
 #[derive(Default)]
 pub(super) struct IdleConnections {
     kept: RefCell<Vec<Idle>>,
-    /// The number of all that count together.
+    /// The number of connections in all sets that are counted together.
     count: Rc<Cell<usize>>,
 }
 
@@ -38,7 +38,7 @@ struct Idle {
     _counted: Counted,
 }
 
-/// One idle connection in the number of those that count together.
+/// One idle connection in the number of those that are counted together.
 struct Counted(Rc<Cell<usize>>);
 
 impl Drop for Counted {
@@ -48,7 +48,7 @@ impl Drop for Counted {
 }
 
 impl IdleConnections {
-    /// No connections, of which those that are kept count with others.
+    /// An empty set. Its connections are counted in `count`, with those of other sets.
     pub(super) fn counted_in(count: &Rc<Cell<usize>>) -> Self {
         Self {
             kept: RefCell::default(),

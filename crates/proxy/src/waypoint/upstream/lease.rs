@@ -16,7 +16,7 @@ use super::wire::Ends;
 /// A connection that a request uses.
 pub(crate) struct Lease {
     handle: Handle,
-    /// HTTP/1 alone.
+    /// `None`: the connection speaks HTTP/2.
     own: Option<Own>,
     /// The facts of the endpoint that the connection brought.
     ends: Option<Ends>,
@@ -29,7 +29,7 @@ pub(crate) struct Lease {
 struct Own {
     /// None once the connection has ended.
     driver: Option<Driver>,
-    /// The place that the connection returns to.
+    /// The idle connections that it returns to.
     idle: Rc<IdleConnections>,
 }
 

@@ -1,17 +1,21 @@
-//! Owners of what leads to an endpoint: all sources share tunnels and connections, until a namespace has several places in them.
+//! Owners of tunnels and connections to an endpoint. All sources share these, until a namespace has several places in them.
+//!
+//! - A *source* is the identity that a client's proxy has proven.
+//! - A *place* is one connection in a tunnel, or one request on a connection of HTTP/2. It counts for the namespace of its source.
+//! - An *owner* is one source, or the rest of one namespace. It alone uses certain tunnels and connections.
 //!
 //! A connection of HTTP/1, or a relayed one, is a stream of a tunnel. While its client reads nothing, what the endpoint sent stays in the
 //! stream, and takes the stream's window from the window of the tunnel. So a namespace may have few connections in the tunnels that
-//! all sources share: their first windows fit into the first window of a tunnel, and no tunnel gets less than that beside its 64 KiB.
-//! Each source of the namespace has tunnels of its own for further connections, with a share of the receive budget of the namespace's
-//! own. Answers that they leave unread delay no other client.
+//! all sources share: their first windows fit into the first window of a tunnel. Each tunnel gets at least that beside its 64 KiB.
+//! Further connections go into tunnels with an owner. The receive budget has one account for all owners of a namespace, see
+//! [`Owner::reader`]. Answers that these connections leave unread delay no other client.
 //!
 //! Connections of HTTP/2 are always read, and what waits in them is charged to the client's account. But the endpoint limits the requests
-//! that a connection carries, and the waypoint the number of connections. So a namespace may have few requests at a time on the
-//! connections that all sources share, and each of its sources has connections of its own for further ones.
+//! that a connection carries, and the waypoint limits the number of connections. So a namespace may have few requests at a time on the
+//! connections that all sources share. Further requests use connections with an owner.
 //!
 //! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
-//! there. For the same reason few of them are owners, and the others share what the namespace owns.
+//! there. For the same reason few sources are owners. The others of the namespace share one owner, [`Owner::Namespace`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,7 +26,7 @@ use std::rc::Rc;
 use lateen_hbone::Budget;
 use lateen_types::{Identity, Strng, WorkloadUid};
 
-/// Sources of one namespace that are owners at one endpoint at a time.
+/// The number of sources of one namespace that are owners at one endpoint at a time.
 const SOURCES: usize = 4;
 
 /// Requests of one namespace that are open at a time on the connections of HTTP/2 that all sources share. With them four namespaces fill
@@ -32,7 +36,7 @@ const REQUESTS: usize = 64;
 /// Namespaces that are known before those without a place are forgotten.
 const FEW: usize = 16;
 
-/// The owner of tunnels and connections that not all sources share.
+/// The owner of tunnels and connections that all other sources stay out of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// One source.
@@ -54,7 +58,7 @@ impl Owner {
         WorkloadUid(format!("{} for {self}", uid.as_str()).into())
     }
 
-    /// The name of the pod for the receive budget, which has one account for all tunnels that sources of the namespace own.
+    /// The name of the pod for the receive budget. It is the same for all owners of the namespace, so their tunnels share one account.
     pub(crate) fn reader(&self, uid: &WorkloadUid) -> WorkloadUid {
         let (domain, name) = self.namespace();
         Self::Namespace(domain.clone(), name.clone()).pod(uid)
@@ -70,11 +74,11 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The tunnel ports of all endpoints that a worker has connections to.
+/// The places at the tunnel ports of all endpoints that a worker has connections to.
 #[derive(Debug)]
 pub(super) struct TunnelPorts {
     known: RefCell<HashMap<SocketAddr, Rc<Places>>>,
-    /// See [`Places::most`].
+    /// The value of [`Places::most`] at each port.
     most: usize,
 }
 
@@ -82,7 +86,7 @@ pub(super) struct TunnelPorts {
 #[derive(Debug)]
 pub(super) struct Places {
     namespaces: RefCell<Vec<Rc<Namespace>>>,
-    /// Those of one namespace in what all sources share.
+    /// The number of places that one namespace may have in what all sources share.
     most: usize,
 }
 
@@ -91,9 +95,9 @@ pub(super) struct Places {
 struct Namespace {
     domain: Strng,
     name: Strng,
-    /// Those in what all sources share.
+    /// The number of places in what all sources share.
     shared: Cell<usize>,
-    /// The owners of the others, with their numbers.
+    /// The owners, each with the number of its places.
     own: RefCell<Vec<(Rc<Owner>, usize)>>,
 }
 
@@ -101,6 +105,7 @@ struct Namespace {
 #[derive(Debug)]
 pub(crate) struct Assigned {
     namespace: Rc<Namespace>,
+    /// `None`: the place is in what all sources share.
     owner: Option<Rc<Owner>>,
 }
 
@@ -113,7 +118,7 @@ impl TunnelPorts {
         }
     }
 
-    /// The port at an address.
+    /// The places at the tunnel port of this address.
     pub(super) fn get(&self, address: SocketAddr) -> Rc<Places> {
         let mut known = self.known.borrow_mut();
         let port = known
@@ -122,7 +127,7 @@ impl TunnelPorts {
         Rc::clone(port)
     }
 
-    /// Forgets namespaces without a connection, and ports without either namespaces or endpoints.
+    /// Forgets namespaces without a place, and ports that have neither a namespace nor an endpoint.
     pub(super) fn tidy(&self) {
         self.known.borrow_mut().retain(|_, port| {
             port.tidy();
@@ -174,7 +179,7 @@ impl Places {
         namespace
     }
 
-    /// True if some have their places with this owner.
+    /// True if this owner has a place.
     pub(super) fn has(&self, owner: &Owner) -> bool {
         let namespaces = self.namespaces.borrow();
         let mut owners = namespaces.iter().map(|namespace| namespace.own.borrow());
@@ -193,9 +198,9 @@ impl Namespace {
         self.shared.get() == 0 && self.own.borrow().is_empty()
     }
 
-    /// Counts a place of a source. Returns the owner, if it is not in what all sources share.
+    /// Counts a further place of a source. Returns its owner; `None`: it is in what all sources share.
     ///
-    /// While some have owners, all further ones do: what is read in one place takes fewer reads and writes.
+    /// While the namespace has an owner, each further place has one. Few tunnels that carry much take fewer reads and writes than many.
     fn enter(&self, source: &Identity, most: usize) -> Option<Rc<Owner>> {
         let mut own = self.own.borrow_mut();
         if own.is_empty() && self.shared.get() < most {
@@ -239,7 +244,7 @@ impl Namespace {
 }
 
 impl Assigned {
-    /// The owner of its tunnels or connections, if not all sources share them.
+    /// The owner of the tunnels or connections for this place; `None`: all sources share them.
     pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
         self.owner.as_ref()
     }
@@ -274,10 +279,10 @@ mod tests {
         let shared = open.iter().filter(|one| one.owner().is_none()).count();
         assert_eq!(shared, 4);
         assert!(shared as u32 * lateen_h2::FLOOR <= Budget::default().first_window());
-        // Others share them with it.
+        // Sources of other namespaces share these tunnels.
         let other = port.assign(&source("other", "web"));
         assert_eq!(owner_of(&other), None);
-        // The next one shares tunnels again when none of the namespace has its own.
+        // The next connection is in shared tunnels again once the namespace has no owner.
         open.truncate(5);
         open.remove(0);
         assert!(port.assign(&noisy).owner().is_some());
@@ -316,7 +321,7 @@ mod tests {
                 None => panic!("a shared tunnel is full"),
             }
         }
-        // The budget knows them all by one name, which is not that of the shared tunnels.
+        // All owners have one name for the budget, which is not the one for shared tunnels.
         let uid = WorkloadUid::from("gate");
         let readers: std::collections::HashSet<_> = open
             .iter()

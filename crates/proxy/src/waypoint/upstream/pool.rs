@@ -84,19 +84,19 @@ pub(crate) struct Upstream {
     number: u32,
     hop: Hop,
     protocol: Protocol,
-    /// Places of connections in its tunnels; `None`: it has none.
+    /// Places of connections in tunnels to the endpoint; `None`: no tunnel leads there.
     port: Option<Rc<Places>>,
     /// Requests under way.
     outstanding: Cell<usize>,
-    /// Idle connections of HTTP/1.
+    /// Idle connections of HTTP/1 that all sources share.
     idle: Rc<IdleConnections>,
-    /// The same in tunnels that not all sources share, by the owner of the tunnels.
+    /// Idle connections of HTTP/1 in tunnels with an owner, by that owner.
     owned: RefCell<HashMap<Owner, Rc<IdleConnections>>>,
-    /// The number of all of these.
+    /// The number of idle connections in all tunnels with an owner.
     owned_count: Rc<Cell<usize>>,
-    /// Connections of HTTP/2.
+    /// Connections of HTTP/2 that all sources share.
     shared: SharedConnections,
-    /// The same for each owner whose namespace has, or resets, too many requests to have them with others.
+    /// Connections of HTTP/2 with an owner, by that owner. Its namespace has, or resets, more requests than it may on shared connections.
     apart: RefCell<HashMap<Owner, Rc<SharedConnections>>>,
     /// Places of requests on connections of HTTP/2.
     requests: Places,
@@ -265,7 +265,7 @@ impl Upstream {
         }
     }
 
-    /// The owner of the connections of HTTP/2 for a request of this source, if not all sources share them.
+    /// The owner of the connections of HTTP/2 for a request of this source; `None`: all sources share them.
     fn owner(&self, source: &Identity, assigned: &Assigned, now: Instant) -> Option<Owner> {
         let owner = assigned.owner().map(|owner| Owner::clone(owner));
         let resets_many = || self.resets.is_apart(source, now);

@@ -1,7 +1,8 @@
 //! Resets of requests on an endpoint's HTTP/2 connections, counted for each namespace of sources.
 //!
 //! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So each
-//! source of a namespace that resets more than its allowance has connections of its own for a while. Its requests are served as before.
+//! source of a namespace that resets more than its allowance is the owner of its connections for a while, see [`super::owner`]. Its
+//! requests are served as before.
 //!
 //! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
 //! there.
@@ -35,7 +36,7 @@ fn tenant(source: &Identity) -> Tenant {
 #[derive(Debug)]
 struct Count {
     resets: u32,
-    /// They have been counted down until then.
+    /// The time until which `resets` has been counted down.
     since: Instant,
     is_apart: bool,
 }
@@ -64,7 +65,7 @@ impl Resets {
         count.is_apart |= count.resets > ALLOWED;
     }
 
-    /// True if a source has connections of its own. It has until all resets of its namespace are allowed again.
+    /// True while a source is the owner of its connections: until all resets of its namespace are allowed again.
     pub(super) fn is_apart(&self, source: &Identity, now: Instant) -> bool {
         let mut counts = self.0.borrow_mut();
         // Nearly always there is none.

@@ -30,7 +30,7 @@ pub enum Wire {
 /// The endpoint behind the gateway of another network.
 #[derive(Debug)]
 pub struct FarEnd {
-    /// Its own words about itself, with the identity that it proved.
+    /// The endpoint's description of itself, with the identity that it proved.
     pub party: Party,
     /// The number by which counters of the party are found.
     pub number: u32,
@@ -41,9 +41,9 @@ pub struct FarEnd {
 pub enum Ends {
     /// The addresses of a connection in plain text.
     Addresses {
-        /// Our own.
+        /// The waypoint's address.
         local: SocketAddr,
-        /// The endpoint's.
+        /// The endpoint's address.
         remote: SocketAddr,
     },
     /// The endpoint that a gateway chose for the connection.
