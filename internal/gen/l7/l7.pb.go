@@ -653,7 +653,7 @@ func (x *AccessLog) GetEncoding() AccessLog_Encoding {
 	return AccessLog_TEXT
 }
 
-// MeshConfig.defaultHttpRetryPolicy. Without it a proxy has Istio's default of two attempts after connection failures and refused streams.
+// MeshConfig.defaultHttpRetryPolicy. Without it a proxy has Istio's default of two repeats after connection failures and refused streams.
 type Retry struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Attempts uint32                 `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`

@@ -99,7 +99,7 @@ pub mod access_log {
         }
     }
 }
-/// MeshConfig.defaultHttpRetryPolicy. Without it a proxy has Istio's default of two attempts after connection failures and refused streams.
+/// MeshConfig.defaultHttpRetryPolicy. Without it a proxy has Istio's default of two repeats after connection failures and refused streams.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Retry {
     #[prost(uint32, tag = "1")]
