@@ -223,6 +223,24 @@ fn each_field_is_removed_or_kept_by_the_place_of_the_sender() {
     }
 }
 
+/// CVE-2024-45806: a peer was trusted because its address is a private one.
+#[test]
+fn a_private_address_at_the_edge_has_no_trust() {
+    for address in ["10.0.0.7:40000", "[fd00::7]:40000"] {
+        let address: std::net::SocketAddr = address.parse().expect("an address");
+        let private = Downstream::new(PeerKind::Edge, address, Scheme::Http);
+        let sent = [
+            ("x-envoy-retry-on", "5xx"),
+            ("x-envoy-internal", "true"),
+            ("x-forwarded-for", "1.1.1.1"),
+        ];
+        let head = apply(&sent, Trust::default(), &private).expect("it is good");
+        assert_eq!(value(&head, "x-envoy-retry-on"), None, "{address}");
+        assert_eq!(value(&head, "x-envoy-internal"), None, "{address}");
+        assert_eq!(head.client(), address.ip(), "{address}");
+    }
+}
+
 #[test]
 fn trace_context_of_the_edge_is_dropped_if_the_setting_says_so() {
     let trust = Trust {

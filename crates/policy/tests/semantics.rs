@@ -349,6 +349,41 @@ fn a_service_account_is_one_of_any_trust_domain() {
     assert!(!matches(one, &connection(None)));
 }
 
+/// CVE-2026-39350: the dot of a service account was one of a regular expression.
+#[test]
+fn a_dot_in_a_service_account_is_a_dot() {
+    let account = ServiceAccount {
+        namespace: "shop".into(),
+        name: "a.b".into(),
+    };
+    let one = Match {
+        service_accounts: vec![account],
+        ..Match::default()
+    };
+    let (own, other) = (peer("shop", "a.b"), peer("shop", "aXb"));
+    assert!(matches(one.clone(), &connection(Some(&own))));
+    assert!(!matches(one, &connection(Some(&other))));
+}
+
+/// CVE-2020-16844: a suffix in a DENY of TCP connections was compared as a whole text.
+#[test]
+fn a_suffix_in_a_deny_of_connections_is_a_suffix() {
+    let caller = peer("eu-prod", "mallory");
+    let suffix = |text: &str| vec![StringMatch::Suffix(text.into())];
+    let by_principal = Match {
+        principals: suffix("/sa/mallory"),
+        ..Match::default()
+    };
+    let by_namespace = Match {
+        namespaces: suffix("-prod"),
+        ..Match::default()
+    };
+    for one in [by_principal, by_namespace] {
+        let deny = policy("deny", Action::Deny, when(one.clone()));
+        assert!(!allowed(&[deny], &connection(Some(&caller))), "{one:?}");
+    }
+}
+
 #[test]
 fn addresses_match_by_prefix() {
     let from = |net: &str| Match {

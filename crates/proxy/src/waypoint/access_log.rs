@@ -293,6 +293,15 @@ mod tests {
         }
     }
 
+    /// CVE-2024-45808: the server name of a client stood in the log as the client sent it.
+    #[test]
+    fn a_server_name_begins_no_line() {
+        let format = "\"%REQUESTED_SERVER_NAME%\"";
+        let name = "a\n[2026-01-01] \"GET /\" 200";
+        let shown = line(Encoding::Text, format, Value::text(name));
+        assert_eq!(shown, "\"a\\n[2026-01-01] \\\"GET /\\\" 200\"\n");
+    }
+
     #[test]
     fn json_keeps_types_where_an_operator_stands_alone() {
         let format = r#"{"z": "%DURATION%", "a": {"b": ["%DURATION%", "plain", 5, true, null]}, "m": "<%DURATION%>"}"#;
