@@ -190,14 +190,17 @@ impl Resolve {
                 what,
             });
         }
-        if let Some(owner) = owner(snapshot, source, address) {
+        let owner_of = |address| owner(snapshot, source, address);
+        if let Some(owner) = owner_of(address).or_else(|| owner_of(meant(address))) {
             return Err(Refusal::HostInMesh {
                 host: host.to_owned(),
                 address,
                 owner,
             });
         }
-        unknown(snapshot.wants_address(&source.network, address))?;
+        for address in [address, meant(address)] {
+            unknown(snapshot.wants_address(&source.network, address))?;
+        }
         let picked = Picked::only(&self.workload, self.port, avoid);
         Ok(picked.choice(NextHop::Plain {
             workload: self.workload.clone(),

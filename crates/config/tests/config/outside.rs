@@ -297,6 +297,9 @@ fn a_host_does_not_lead_past_the_policies_of_the_mesh() {
         "192.0.2.7",
         "240.240.0.9",
         "240.240.0.1",
+        // A translator sends these to the same places.
+        "64:ff9b::10.96.0.1",
+        "64:ff9b::10.244.2.1",
     ] {
         let refused = to_host(&snapshot, address);
         assert!(
