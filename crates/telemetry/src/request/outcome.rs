@@ -130,14 +130,14 @@ impl Outcome {
     const STATUS: u32 = 17;
     const FLAGS: u32 = 24;
 
-    /// An outcome; code 0 means that there was no response. A code that HTTP does not have is 0, too.
+    /// An outcome; code 0 means that there was no response. A code without three digits is 0, too.
     pub(super) fn new(
         protocol: Protocol,
         code: u16,
         status: Option<GrpcStatus>,
         flags: RequestFlags,
     ) -> Self {
-        let code = if (100..=599).contains(&code) { code } else { 0 };
+        let code = if (100..=999).contains(&code) { code } else { 0 };
         let protocol = match protocol {
             Protocol::Http => 0,
             Protocol::Grpc => Self::GRPC,
@@ -146,9 +146,11 @@ impl Outcome {
         Self(u32::from(code) | protocol | status << Self::STATUS | (flags as u32) << Self::FLAGS)
     }
 
-    /// The outcome under which a cell counts what has no row of its own: only the class of the code is left.
+    /// The outcome under which a cell counts what has no row of its own: only the class of the code is left. Codes from 600 are of
+    /// class 5 (RFC 9110 §15).
     pub(super) fn folded(self) -> Self {
-        let code = (self.0 & Self::CODE) / 100 * 100;
+        let class = ((self.0 & Self::CODE) / 100).min(5);
+        let code = class * 100;
         Self(code | self.0 & Self::GRPC)
     }
 
@@ -213,13 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_no_protocol_declares_do_not_become_labels() {
-        let outcome = Outcome::new(
-            Protocol::Grpc,
-            999,
-            Some(GrpcStatus::new(77)),
-            RequestFlags::None,
-        );
-        assert_eq!((outcome.code(), outcome.status()), (0, Some(2)));
+    fn codes_of_three_digits_become_labels_and_others_do_not() {
+        let status = Some(GrpcStatus::new(77));
+        for (code, label) in [(99, 0), (100, 100), (600, 600), (999, 999), (1000, 0)] {
+            let outcome = Outcome::new(Protocol::Grpc, code, status, RequestFlags::None);
+            assert_eq!((outcome.code(), outcome.status()), (label, Some(2)));
+        }
     }
 }
