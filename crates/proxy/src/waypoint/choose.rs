@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use lateen_config::next_hop::{self, NextHop, Resolve};
 use lateen_config::{ServiceKey, Workload};
@@ -33,7 +34,13 @@ pub(super) enum NoEndpoint {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
-    /// The hostname of the endpoint, or the host that the client names, has no address.
+    /// The hostname of the endpoint has no address.
+    #[error("{error}")]
+    EndpointName {
+        endpoint: WorkloadUid,
+        error: ResolveError,
+    },
+    /// The host that the client names has no address.
     #[error(transparent)]
     Name(#[from] ResolveError),
     /// The client must name a host and does not.
@@ -71,9 +78,24 @@ impl Tried {
     }
 }
 
-/// Chooses an endpoint that was not tried, that may be sent what it speaks, and whose address the waypoint dials; others count as tried
-/// from then on. Of two that are drawn, it is the one with fewer requests under way in `protocol`; without one the first is taken.
-/// `host` gives the host that the client names, in lower case.
+impl NoEndpoint {
+    /// The endpoint that alone is to blame: another one may do better.
+    fn blamed(&self) -> Option<&WorkloadUid> {
+        match self {
+            Self::NotDialled { endpoint, .. } => Some(endpoint),
+            Self::EndpointName { endpoint, error } if error.blames_name() => Some(endpoint),
+            _ => None,
+        }
+    }
+}
+
+/// How long a choice looks on when it has passed by an endpoint. A service may have thousands of them, and a resolver that is silent has a
+/// client wait for each.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Chooses an endpoint that was not tried, that may be sent what it speaks, and whose address is known and dialled by the waypoint; others
+/// count as tried from then on. Of two that are drawn, it is the one with fewer requests under way in `protocol`; without one the first is
+/// taken. `host` gives the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
@@ -85,11 +107,13 @@ pub(super) async fn choose<'h>(
     host: impl Fn() -> Option<&'h str>,
 ) -> Result<Rc<KnownEndpoint>, NoEndpoint> {
     let mut forbidden = None;
+    let mut first = None;
     loop {
         let known = match one(session, view, tried, protocol, &host).await {
             Ok(known) => known,
             Err(why) => {
-                let NoEndpoint::NotDialled { endpoint, .. } = &why else {
+                let since = *first.get_or_insert_with(Instant::now);
+                let Some(endpoint) = why.blamed().filter(|_| since.elapsed() < PATIENCE) else {
                     return Err(forbidden.unwrap_or(why));
                 };
                 tried.endpoints.insert(endpoint.clone());
@@ -245,16 +269,25 @@ async fn settle(
         let service = resolve.service.as_ref();
         let is_round_robin = service.is_some_and(|service| service.is_round_robin);
         let hostname = &resolve.hostname;
-        answers = waypoint.names.of_endpoint(hostname).await?;
+        let nameless = |error| NoEndpoint::EndpointName {
+            endpoint: resolve.workload.uid.clone(),
+            error,
+        };
+        answers = waypoint
+            .names
+            .of_endpoint(hostname)
+            .await
+            .map_err(nameless)?;
         admit(&resolve, own, &mut answers).map_err(|refusal| NoEndpoint::NotDialled {
             endpoint: resolve.workload.uid.clone(),
             refusal,
         })?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let address = match is_round_robin {
-            true => picked(&resolve, hostname, &answers, first)?,
-            false => picked(&resolve, hostname, &answers, random)?,
-        };
+            true => picked(&resolve, hostname, &answers, first),
+            false => picked(&resolve, hostname, &answers, random),
+        }
+        .map_err(nameless)?;
         let choice = resolve.at(snapshot, own, address, &avoid, random)?;
         if choice.avoided {
             // The name leads to a service whose endpoints were all tried.

@@ -322,35 +322,43 @@ fn an_endpoint_on_the_waypoints_own_machine_or_link_is_sent_nothing() {
     });
 }
 
+/// Requests to an entry of two endpoints, of which one has a hostname with these addresses, all reach the other one.
+async fn the_other_endpoint_is_asked(addresses: Vec<[u8; 4]>) {
+    let mut world = World::unconfigured();
+    world.put_entry("shop.test", 90, |service| {
+        service.ports[0].app_protocol = AppProtocol::Http11.into();
+    });
+    for hostname in ["bad.test", "good.test"] {
+        let mut endpoint = world.entry_endpoint("shop.test");
+        endpoint.uid += &format!("/{hostname}");
+        endpoint.hostname = hostname.to_owned();
+        world.put_workload(endpoint);
+    }
+    world.configure().await;
+    let other = octets(world.ip(60, 1));
+    let says = move |name: &str| match name {
+        "good.test" => vec![other],
+        _ => addresses.clone(),
+    };
+    dns::serve(world.resolver(), says).await;
+    let at = SocketAddr::from((world.ip(60, 1), 8080));
+    let application = Application::plain(at, Protocol::Http1, tell).await;
+    let vip = SocketAddr::from((world.ip(90, 1), 8080));
+    let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+    for _ in 0..20 {
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+    }
+    assert_eq!(application.requests.get(), 20);
+}
+
 #[test]
 fn an_endpoint_whose_addresses_are_all_refused_leaves_requests_to_the_others() {
-    local(async {
-        let mut world = World::unconfigured();
-        world.put_entry("shop.test", 90, |service| {
-            service.ports[0].app_protocol = AppProtocol::Http11.into();
-        });
-        for hostname in ["zero.test", "good.test"] {
-            let mut endpoint = world.entry_endpoint("shop.test");
-            endpoint.uid += &format!("/{hostname}");
-            endpoint.hostname = hostname.to_owned();
-            world.put_workload(endpoint);
-        }
-        world.configure().await;
-        let other = octets(world.ip(60, 1));
-        let says = move |name: &str| match name {
-            "good.test" => vec![other],
-            _ => vec![[0, 0, 0, 0]],
-        };
-        dns::serve(world.resolver(), says).await;
-        let at = SocketAddr::from((world.ip(60, 1), 8080));
-        let application = Application::plain(at, Protocol::Http1, tell).await;
-        let vip = SocketAddr::from((world.ip(90, 1), 8080));
-        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
-        for _ in 0..20 {
-            assert_eq!(get(&client, "GET", "/").await.0, 200);
-        }
-        assert_eq!(application.requests.get(), 20);
-    });
+    local(the_other_endpoint_is_asked(vec![[0, 0, 0, 0]]));
+}
+
+#[test]
+fn an_endpoint_whose_hostname_has_no_address_leaves_requests_to_the_others() {
+    local(the_other_endpoint_is_asked(vec![]));
 }
 
 /// The first bytes of a TLS client.
