@@ -29,7 +29,7 @@ pub use driver::Below;
 pub use error::{CloseReason, ConnectError, StreamError, TunnelError};
 pub use headers::{Authority, Baggage, Forwarded, TraceParent};
 pub use lateen_h2::Abuse;
-pub use pool::{Budgeted, Dialled, Pool, PoolError, PoolKey};
+pub use pool::{Budgeted, Dialled, Pool, PoolError, PoolKey, Users};
 pub use retry_budget::RetryBudget;
 pub use send_buffer::SendBudget;
 pub use server::{Connection, Incoming, Status};

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::stream::Stream;
 use entry::{Dial, Entry, Failure};
 use establish::{establish, open};
-pub use key::{Budgeted, Dialled, Known, PoolKey};
+pub use key::{Budgeted, Dialled, Known, PoolKey, Users};
 use state::{Inner, Numbers, Observer};
 
 /// Attempts of a request that peers refuse unprocessed.
@@ -86,8 +86,8 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         *self.0.numbers.0.borrow_mut() = Box::new(next);
     }
 
-    /// Has tunnels that are dialled from now on take the turns of no group that uses them. The tunnels of each key form a group
-    /// of their own. A dial with its handshake still belongs to the group that causes it.
+    /// Has tunnels that are dialled from now on take the turns of no group that uses them, but for those of [`Users::One`]. The tunnels
+    /// of each key form a group of their own. A dial with its handshake still belongs to the group that causes it.
     pub fn share_among_groups(&self) {
         self.0.is_shared.set(true);
     }
@@ -202,7 +202,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             let opened = open(Rc::downgrade(&self.0), dial());
             let (pool, under_way) = (Rc::downgrade(&self.0), Rc::clone(&started));
             let key = key.clone();
-            if self.0.is_shared.get() {
+            if self.0.is_shared.get() && key.users != Users::One {
                 let group = group.clone();
                 lateen_executor::spawn_local(async move {
                     let opened = Box::pin(std::future::ready(opened.await));
@@ -230,7 +230,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 // Looked up first by reference: a hit needs no copy of the key.
                 let found = entries
                     .get(key)
-                    .and_then(|entry| entry.with_room(self.0.max_streams, key.replaces_unread));
+                    .and_then(|entry| entry.with_room(self.0.max_streams, key.users));
                 if let Some((tunnel, spare)) = found {
                     if spare {
                         // It serves later connections; this one does not wait for it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::pooled::{Peer, identity, key, pool, says_hello};
 use common::{local, request, serve};
 use lateen_executor::{Executor, Group};
-use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Status, Stream};
+use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Status, Stream, Users};
 use lateen_testkit::Ca;
 use lateen_types::WorkloadUid;
 use tokio::io::duplex;
@@ -61,8 +61,8 @@ async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
     .await;
 }
 
-#[tokio::test]
-async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
+/// Whether a group that has opened a tunnel of a shared pool, and uses it no more, pays for the streams of another group.
+async fn pays_for_others(users: Users) -> bool {
     local(async {
         let executor = Executor::default();
         let (first, second) = (executor.group(), executor.group());
@@ -71,9 +71,10 @@ async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
         let run = |group: &Group, times: usize| {
             let (done, is_done) = oneshot::channel();
             let (pool, peer) = (pool.clone(), peer.clone());
+            let key = PoolKey { users, ..key() };
             group.spawn(async move {
                 for _ in 0..times {
-                    says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
+                    says_hello(&mut peer.connect(&pool, &key).await.unwrap()).await;
                 }
                 let _ = done.send(());
             });
@@ -86,12 +87,24 @@ async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
             let before = first.used();
             assert!(!before.is_zero());
             run(&second, 100).await.unwrap();
-            assert_eq!(first.used(), before, "it pays for streams of others");
+            first.used() != before
         };
-        executor.run_until(test).await;
+        let pays = executor.run_until(test).await;
         assert_eq!(peer.dials.get(), 1);
+        pays
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn tunnels_of_a_shared_pool_take_turns_of_no_group_that_uses_them() {
+    assert!(!pays_for_others(Users::All).await);
+    assert!(!pays_for_others(Users::Few).await);
+}
+
+#[tokio::test]
+async fn the_tunnels_of_one_user_take_its_turns() {
+    assert!(pays_for_others(Users::One).await);
 }
 
 #[tokio::test]

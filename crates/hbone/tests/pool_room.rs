@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, path, request, serve};
-use lateen_hbone::{Budget, Pool, PoolError, PoolKey, RetryBudget, Settings, Stream};
+use lateen_hbone::{Budget, Pool, PoolError, PoolKey, RetryBudget, Settings, Stream, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -240,7 +240,7 @@ async fn streams_of_one_owner_that_are_not_read_open_no_tunnel() {
         };
         let (pool, dials) = (Pool::<String>::new(settings, 100), Cell::new(0));
         let owned = PoolKey {
-            replaces_unread: false,
+            users: Users::Few,
             ..key()
         };
         let connect = async || {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use lateen_executor::SharedGroup;
 use tokio::sync::Notify;
 
+use super::key::Users;
 use crate::client::Tunnel;
 use crate::error::TunnelError;
 
@@ -49,16 +50,12 @@ pub(super) enum Failure<E> {
 impl<E> Entry<E> {
     /// Returns the first tunnel with room, so that the last ones become idle. It prefers a tunnel that is not congested.
     /// If all are congested, it returns the one with the least queued bytes, and `true` if one more should be dialled. A
-    /// tunnel whose window is withheld in one direction carries nothing there. It is returned only where no more may be dialled. Unread
-    /// streams count only where the key [replaces](super::PoolKey::replaces_unread) their tunnel.
+    /// tunnel whose window is withheld in one direction carries nothing there. It is returned only where no more may be dialled.
+    /// Unread streams count only where the tunnels are for [`Users::All`].
     ///
     /// A new tunnel whose stream limit is not known yet counts with the lowest known limit of the others, and with room for
     /// at least one stream.
-    pub(super) fn with_room(
-        &self,
-        max_streams: usize,
-        replaces_unread: bool,
-    ) -> Option<(Tunnel, bool)> {
+    pub(super) fn with_room(&self, max_streams: usize, users: Users) -> Option<(Tunnel, bool)> {
         let known = self.tunnels.iter().filter_map(Tunnel::known_limit).min();
         let limit = |tunnel: &Tunnel| match tunnel.known_limit() {
             Some(limit) => limit.min(max_streams),
@@ -69,7 +66,7 @@ impl<E> Entry<E> {
             if tunnel.active() >= limit(tunnel) || !tunnel.usable() {
                 continue;
             }
-            if tunnel.withheld(replaces_unread) {
+            if tunnel.withheld(users == Users::All) {
                 last = last.or(Some(tunnel));
                 continue;
             }

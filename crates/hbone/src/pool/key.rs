@@ -21,9 +21,19 @@ pub struct PoolKey {
     /// The client's pod. The tunnel is dialled in the pod's network namespace, and its memory counts for the pod alone.
     /// Identity and address do not identify a pod: replicas share an identity, and every pod has the loopback addresses.
     pub pod: WorkloadUid,
-    /// True if another tunnel is opened where streams that nobody reads hold one up. False where one owner has all streams and delays only
-    /// itself: each further tunnel would take 64 KiB beside the budget.
-    pub replaces_unread: bool,
+    /// Those whose streams share the tunnels.
+    pub users: Users,
+}
+
+/// Those whose streams share the tunnels of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Users {
+    /// Any number, who do not know one another: where streams that nobody reads keep a tunnel, another one is opened.
+    All,
+    /// Several, who delay only one another: each further tunnel would take 64 KiB beside the budget.
+    Few,
+    /// One, who delays only itself. The tunnels take its turns.
+    One,
 }
 
 /// A connection, and the budget of its peer, which the handshake has identified.

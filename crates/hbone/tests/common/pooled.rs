@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{echo, request, serve};
-use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Stream};
+use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Stream, Users};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
@@ -26,7 +26,7 @@ pub fn key() -> PoolKey {
         destinations: vec![identity("server")].into(),
         address: "10.0.0.7:15008".parse::<SocketAddr>().unwrap(),
         pod: WorkloadUid("client-1".into()),
-        replaces_unread: true,
+        users: Users::All,
     }
 }
 

@@ -10,7 +10,7 @@ use lateen_config::Workload;
 use lateen_config::next_hop::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
     Authority, Baggage, Budget, Budgeted, ConnectRequest, Forwarded, PoolError, PoolKey,
-    RetryBudget, Stream, TraceParent,
+    RetryBudget, Stream, TraceParent, Users,
 };
 use lateen_telemetry::Reporter;
 use lateen_tls::{Session, TlsStream};
@@ -119,7 +119,7 @@ pub(super) fn key(
         destinations: identities.into(),
         address,
         pod: pod.uid.clone(),
-        replaces_unread: true,
+        users: Users::All,
     }
 }
 

@@ -61,7 +61,12 @@ impl Attempt<'_> {
         record.attempt(&upstream, endpoint);
         let connect = |owner: Option<Rc<Owner>>| {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
-            let (limit, group) = (mesh.connect_timeout, Some(upstream.group()));
+            let limit = mesh.connect_timeout;
+            // Connections of one source take its turns.
+            let group = match owner.as_deref() {
+                Some(Owner::Source(_)) => None,
+                _ => upstream.group(),
+            };
             // Requests that find a connection have no room for it.
             async move {
                 let terms = Terms {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use lateen_config::next_hop;
 use lateen_executor::SharedGroup;
-use lateen_hbone::{Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget, Stream};
+use lateen_hbone::{
+    Authority, Budgeted, ConnectRequest, Forwarded, PoolKey, RetryBudget, Stream, Users,
+};
 use lateen_telemetry::Reporter;
 use lateen_tls::TlsStream;
 use lateen_types::{Strng, WorkloadUid};
@@ -66,8 +68,12 @@ pub(super) async fn open(
         return connected.map(Wire::Plain);
     };
     let uid = &waypoint.own.uid;
-    let replaces_unread = owner.is_none();
-    let (pod, reader) = match owner {
+    let users = match owner.as_deref() {
+        None => Users::All,
+        Some(Owner::Source(_)) => Users::One,
+        Some(Owner::Namespace(..)) => Users::Few,
+    };
+    let (pod, reader) = match &owner {
         None => (uid.clone(), uid.clone()),
         Some(owner) => (owner.pod(uid), owner.reader(uid)),
     };
@@ -76,7 +82,7 @@ pub(super) async fn open(
         destinations: Arc::clone(&tunnel.identities),
         address: hop.address,
         pod,
-        replaces_unread,
+        users,
     };
     let request = ConnectRequest {
         authority: match &tunnel.authority {
@@ -96,7 +102,13 @@ pub(super) async fn open(
     let opened = waypoint.pool.connect(&key, &request, &budget, dial);
     let stream = match timeout(2 * limit, opened).await {
         Ok(Ok((stream, _))) => stream,
-        Ok(Err(error)) => return Err(UpstreamError::of(error, hop.address)),
+        Ok(Err(error)) => {
+            let error = UpstreamError::of(error, hop.address);
+            return Err(match &owner {
+                None => error,
+                Some(owner) => error.of_owner(owner),
+            });
+        }
         Err(_) => return Err(UpstreamError::Timeout(hop.address)),
     };
     match &tunnel.inner {

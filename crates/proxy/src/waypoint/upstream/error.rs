@@ -10,6 +10,8 @@ use lateen_identity::FetchError;
 use lateen_tls::TlsError;
 use lateen_types::Strng;
 
+use super::owner::Owner;
+
 /// Why there is no connection to an endpoint. Cloned to all requests that waited for it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
@@ -38,6 +40,16 @@ pub enum UpstreamError {
         "every connection that may lead to {0} is full; it should allow more streams on each, and read the requests that it answers"
     )]
     Full(SocketAddr),
+    /// [`UpstreamError::Full`], of the connections that one owner has beside those that all sources share.
+    #[error(
+        "every connection of {owner} to {address} is full: its requests there do not end, or the endpoint allows too few on each"
+    )]
+    FullOfOwner {
+        /// The endpoint, or its tunnel port.
+        address: SocketAddr,
+        /// The owner of the connections.
+        owner: Strng,
+    },
     /// The endpoint's proxy did not take the stream.
     #[error("{0}")]
     Refused(Rc<ConnectError>),
@@ -62,6 +74,17 @@ impl UpstreamError {
         }
     }
 
+    /// The same error where the connections were an owner's.
+    pub(in crate::waypoint) fn of_owner(self, owner: &Owner) -> Self {
+        match self {
+            Self::Full(address) => Self::FullOfOwner {
+                address,
+                owner: owner.to_string().into(),
+            },
+            other => other,
+        }
+    }
+
     /// The failure of the transport, in the words of Envoy's log where it has some.
     pub fn transport(&self) -> String {
         match self {
@@ -78,7 +101,11 @@ impl UpstreamError {
     /// True if another endpoint may do better. A fault of this proxy and an endpoint's policy are final.
     pub fn blames_endpoint(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Timeout(_) | Self::Full(_) | Self::InnerSlow(_) => true,
+            Self::Connect { .. }
+            | Self::Timeout(_)
+            | Self::Full(_)
+            | Self::FullOfOwner { .. }
+            | Self::InnerSlow(_) => true,
             Self::Identity(_) => false,
             Self::Tls(error) | Self::Inner(error) => !matches!(
                 **error,

@@ -217,7 +217,7 @@ impl Upstream {
     }
 
     /// The group of what drives its connections beside their requests.
-    pub(crate) fn group(&self) -> SharedGroup {
+    pub(crate) fn group(&self) -> Option<SharedGroup> {
         self.shared.group()
     }
 
@@ -256,8 +256,8 @@ impl Upstream {
                 let lease = match self.owner(source, &assigned, now) {
                     None => self.shared.lease(address, config, in_shared).await,
                     Some(owner) => {
-                        let apart = self.apart(owner);
-                        apart.lease(address, config, in_shared).await
+                        let lease = self.apart(&owner).lease(address, config, in_shared).await;
+                        lease.map_err(|error| error.of_owner(&owner))
                     }
                 };
                 lease.map(|lease| lease.with_place(assigned))
@@ -309,9 +309,15 @@ impl Upstream {
     }
 
     /// The connections of HTTP/2 of this owner.
-    fn apart(&self, owner: Owner) -> Rc<SharedConnections> {
+    fn apart(&self, owner: &Owner) -> Rc<SharedConnections> {
         let mut apart = self.apart.borrow_mut();
-        Rc::clone(apart.entry(owner).or_default())
+        let connections = apart.entry(owner.clone()).or_insert_with(|| {
+            Rc::new(match owner {
+                Owner::Source(_) => SharedConnections::of_one(),
+                Owner::Namespace(..) => SharedConnections::default(),
+            })
+        });
+        Rc::clone(connections)
     }
 
     /// True if an owner keeps its connections of HTTP/2 for further requests.
@@ -517,7 +523,8 @@ mod tests {
                 }
                 peers.push(listener.accept().await.unwrap());
             };
-            assert!(matches!(full, UpstreamError::Full(_)), "{full}");
+            let is_its_own = matches!(&full, UpstreamError::FullOfOwner { owner, .. } if **owner == *noisy.to_string());
+            assert!(is_its_own, "{full}");
             assert_eq!(hang.len(), 64 + 256);
             for other in [&source("other", "web"), &its_friend] {
                 let asked = ask(other).await.unwrap_or_else(|error| panic!("{error}"));
