@@ -13,6 +13,9 @@ use super::wire::{Ends, Wire};
 /// Limit of idle connections of an endpoint in shared tunnels. Those in all tunnels with an owner have the same limit, together.
 const MOST: usize = 128;
 
+/// Idle connections that the same requests keep, however many others there are.
+const LEAST: usize = 4;
+
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
 const KEPT: Duration = Duration::from_secs(55);
 
@@ -58,7 +61,7 @@ impl IdleConnections {
 
     /// Keeps a connection, if there is room.
     pub(super) fn keep(&self, (handle, driver): Owned, ends: Option<Ends>) {
-        if self.count.get() < MOST {
+        if self.count.get() < MOST || self.kept.borrow().len() < LEAST {
             self.count.set(self.count.get() + 1);
             self.kept.borrow_mut().push(Idle {
                 handle,
@@ -126,4 +129,40 @@ fn stands(handle: &Handle, driver: Driver) -> Option<Driver> {
     let mut driver = Some(driver);
     turn(&mut driver, &mut Context::from_waker(Waker::noop()));
     driver.filter(|driver| handle.is_ready() && !driver.io().is_held_up())
+}
+
+#[cfg(test)]
+mod tests {
+    use lateen_exchange::{Config, Protocol, client};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A connection, and its far end.
+    async fn open(listener: &TcpListener) -> (Owned, TcpStream) {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (far, _) = listener.accept().await.unwrap();
+        let config = Config::new(Protocol::Http1);
+        let (handle, driver) = client::open(Wire::Plain(stream.unwrap()), config);
+        ((handle, Box::new(driver)), far)
+    }
+
+    #[tokio::test]
+    async fn each_owner_keeps_some_connections_however_many_others_keep() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let count = Rc::default();
+        let [many, few] = [(), ()].map(|()| IdleConnections::counted_in(&count));
+        let mut far_ends = Vec::new();
+        for (connections, tried, kept) in [(&many, MOST + 1, MOST), (&few, LEAST + 1, LEAST)] {
+            for _ in 0..tried {
+                let (connection, far_end) = open(&listener).await;
+                connections.keep(connection, None);
+                far_ends.push(far_end);
+            }
+            assert_eq!(connections.kept.borrow().len(), kept);
+        }
+        assert_eq!(count.get(), MOST + LEAST);
+        many.clear();
+        assert_eq!(count.get(), LEAST);
+    }
 }
