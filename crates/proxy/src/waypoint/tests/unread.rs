@@ -10,13 +10,14 @@ use lateen_exchange::{Error, Protocol, client, server};
 use lateen_hbone::{Budget, Stream};
 use lateen_http::{Canonical, FramedRequest, Length, Status};
 use lateen_proto::workload::AppProtocol;
-use tokio::io::AsyncWriteExt as _;
+use lateen_types::Identity;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::application::Application;
 use super::bounds::{stream_in, stream_of, stream_of_stranger};
 use super::world::{World, local};
 use super::{answer, canonical, connection, get, head};
-use crate::testing::until;
+use crate::testing::{soon, until};
 
 const MIB: usize = 1 << 20;
 
@@ -78,6 +79,17 @@ async fn stands_still(sent: &Cell<usize>) {
     }
 }
 
+/// Talks over a relayed connection that stands.
+async fn is_relayed(stream: &mut Stream) {
+    let request = b"GET /small HTTP/1.1\r\nhost: a\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\r\n\r\n") {
+        heard.push(soon("an answer", stream.read_u8()).await.unwrap());
+    }
+    assert!(heard.starts_with(b"HTTP/1.1 200 "));
+}
+
 /// Another source of the namespace is served, and one of another namespace.
 async fn others_are_served(world: &World, protocol: Protocol) {
     for stream in [
@@ -134,6 +146,9 @@ fn relayed_connections_that_a_client_does_not_read_hold_up_no_other_client_of_th
     local(async {
         let (world, endpoint) = small(AppProtocol::Tcp).await;
         let (application, sent) = application(&world, endpoint, Protocol::Http1).await;
+        // No other tunnel helps a connection that stands.
+        let mut early = stream_in(&world, &world.tunnel_of(&source(0)).await).await;
+        is_relayed(&mut early).await;
         let tunnel = world.tunnel("client").await;
         let mut unread: Vec<Stream> = Vec::new();
         for _ in 0..UNREAD {
@@ -142,9 +157,77 @@ fn relayed_connections_that_a_client_does_not_read_hold_up_no_other_client_of_th
             stream.write_all(request).await.unwrap();
             unread.push(stream);
         }
-        until("all have come", || application.requests.get() == UNREAD).await;
+        until("all have come", || application.requests.get() == UNREAD + 1).await;
         stands_still(&sent).await;
         assert!(sent.get() < UNREAD * LARGE);
+        is_relayed(&mut early).await;
         others_are_served(&world, Protocol::Http1).await;
     });
+}
+
+#[test]
+fn an_idle_connection_in_a_tunnel_that_others_hold_up_is_not_used() {
+    local(async {
+        let (world, endpoint) = small(AppProtocol::Http11).await;
+        let sent = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&sent);
+        // All of the first requests are there before one is answered, so that each has a connection of its own.
+        let (crowd, came) = (NOISY + 1, Rc::new(Cell::new(0)));
+        let handler = move |request, exchange| {
+            let (came, sent) = (Rc::clone(&came), Rc::clone(&counted));
+            async move {
+                came.set(came.get() + 1);
+                until("all have come", || came.get() >= crowd).await;
+                serve(request, exchange, sent).await
+            }
+        };
+        let protocol = Protocol::Http1;
+        let application = Application::in_mesh(&world.ca, "app", endpoint, protocol, handler).await;
+        let connect = async |number: usize| {
+            let tunnel = world.tunnel_of(&source(number)).await;
+            connection(stream_in(&world, &tunnel).await, protocol)
+        };
+        // The budget is so small that each namespace has one place in the tunnel that all share.
+        let mut clients = Vec::new();
+        for number in 0..crowd {
+            clients.push(connect(number).await);
+        }
+        let small = |client: &client::Handle| {
+            let exchange = client.request(&head("GET", "/small", &[]), None).unwrap();
+            exchange.finish().unwrap();
+            exchange
+        };
+        let answers: Vec<_> = clients.iter().map(small).collect();
+        for exchange in &answers {
+            assert_eq!(answer(exchange).await.0.status(), Status::OK);
+        }
+        drop((answers, clients));
+        // All but one are taken by answers that nobody reads, which are asked for at once: a tunnel that stands still gets no
+        // further stream.
+        let mut clients = Vec::new();
+        for number in 0..NOISY {
+            clients.push(connect(number).await);
+        }
+        let unread: Vec<_> = clients.iter().map(ask).collect();
+        until("all have come", || {
+            application.requests.get() == crowd + NOISY
+        })
+        .await;
+        stands_still(&sent).await;
+        assert_eq!(application.connections.get(), crowd);
+        // Until a tunnel has received nothing for a second, its peer may just be slow.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let polite = connect(NOISY).await;
+        assert_eq!(get(&polite, "GET", "/small").await.0, 200);
+        let connections = application.connections.get();
+        assert_eq!(connections, crowd + 1, "the idle one is used");
+        drop((unread, clients));
+    });
+}
+
+/// Namespaces whose answers fill a tunnel that all share, each with its one place there.
+const NOISY: usize = 8;
+
+fn source(namespace: usize) -> Identity {
+    Identity::new("cluster.local", &format!("n{namespace}"), "client").unwrap()
 }
