@@ -266,7 +266,7 @@ variables! {
         "LATEEN_HALF_CLOSE_TIMEOUT" Lateen, Duration, Is("1h"),
             "how long a connection may carry nothing after one side has ended its own direction; 0: for ever";
         "KEEPALIVE_ENABLED" Ztunnel, Boolean, Is("true"),
-            "TCP keepalive on every connection. A waypoint has times of its own for connections that carry requests in plain text: an endpoint that vanished is given up after two minutes";
+            "TCP keepalive on connections to applications and other proxies, and on those that a node proxy accepts. A waypoint has times of its own for connections that carry requests in plain text: an endpoint that vanished is given up after two minutes";
         "KEEPALIVE_TIME" Ztunnel, Duration, Is("180s"),
             "silence before the first probe (TCP_KEEPIDLE)";
         "KEEPALIVE_INTERVAL" Ztunnel, Duration, Is("180s"),
