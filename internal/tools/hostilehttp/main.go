@@ -36,6 +36,7 @@ type options struct {
 	write    bool
 	abuse    bool
 	measure  int
+	play     string
 }
 
 func main() {
@@ -55,11 +56,19 @@ func main() {
 	flag.BoolVar(&o.write, "write", false, "write what was observed into the page; reasons stay")
 	flag.BoolVar(&o.abuse, "abuse", false, "play clients and servers that mean harm as well")
 	flag.IntVar(&o.measure, "measure", 0, "rounds in which to measure what a polite client beside each of the others waits for, in place of all else")
+	flag.StringVar(&o.play, "play", "", "play the client of this name until the standard input ends, in place of all else")
 	show := flag.Int("show", 0, "print this case and end")
 	flag.Parse()
 	if *show > 0 {
 		c := cases.Generate(o.seed, *show)[*show-1]
 		fmt.Printf("%v\n%q\n", c.Rules, c.Bytes)
+		return
+	}
+	if o.play != "" {
+		if err := playAlone(o, os.Stdin); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 		return
 	}
 	t := &tally{}

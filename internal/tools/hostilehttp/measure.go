@@ -1,11 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"lateen.dev/lateen/internal/hostile/abuse"
@@ -32,7 +40,7 @@ const (
 // beside are the times of a polite client beside another one.
 type beside struct {
 	name string
-	// run does what the other client does on one connection, and again, until stop is closed. None: there is no other client.
+	// run plays the other client until stop is closed. None: there is no other client.
 	run func(stop <-chan struct{}) error
 	// times of all rounds, and the 99th percentile of each round.
 	times []time.Duration
@@ -42,7 +50,7 @@ type beside struct {
 // measure prints what a polite client waits for beside each other client, as a table in Markdown. In each round the others come one
 // after the other, in random order.
 func measure(o options, here *target) error {
-	rows := others(here.dialer(0))
+	rows := others(elsewhere(o))
 	for range o.measure {
 		for _, i := range rand.Perm(len(rows)) {
 			served, err := rows[i].round(here.politely(o.lanes), func() { time.Sleep(block) })
@@ -61,20 +69,35 @@ func measure(o options, here *target) error {
 	return nil
 }
 
-// others are all clients beside which a polite one is measured.
-func others(dial abuse.Dial) []*beside {
-	rows := []*beside{{name: nobody}, {name: busy, run: func(stop <-chan struct{}) error {
-		_, err := abuse.Busy(dial, stop)
+// player is a client that plays its part on one connection, and again, until stop is closed.
+type player struct {
+	name string
+	play func(dial abuse.Dial, stop <-chan struct{}) error
+}
+
+// errIdle is the error of a client that a measurement would take for harmless.
+var errIdle = errors.New("the machine left the client no time to play")
+
+// players are all clients beside which a polite one is measured.
+func players() []player {
+	list := []player{{busy, func(dial abuse.Dial, stop <-chan struct{}) error {
+		answered, err := abuse.Busy(dial, stop)
+		if err == nil && answered == 0 {
+			err = errIdle
+		}
 		return err
 	}}}
 	for _, c := range abuse.Clients {
 		if c.Slow {
 			continue
 		}
-		rows = append(rows, &beside{name: c.Name, run: func(stop <-chan struct{}) error {
-			for {
+		list = append(list, player{c.Name, func(dial abuse.Dial, stop <-chan struct{}) error {
+			for played := false; ; played = true {
 				select {
 				case <-stop:
+					if !played {
+						return errIdle
+					}
 					return nil
 				default:
 				}
@@ -84,7 +107,66 @@ func others(dial abuse.Dial) []*beside {
 			}
 		}})
 	}
+	return list
+}
+
+// others are the rows of the table. run plays a client by its name.
+func others(run func(name string, stop <-chan struct{}) error) []*beside {
+	rows := []*beside{{name: nobody}}
+	for _, p := range players() {
+		rows = append(rows, &beside{name: p.name, run: func(stop <-chan struct{}) error { return run(p.name, stop) }})
+	}
 	return rows
+}
+
+// elsewhere plays a client in a process of its own, which runs when the machine has nothing else to do. Clients that mean harm have machines
+// of their own: what their programs cost is not the proxy's.
+func elsewhere(o options) func(name string, stop <-chan struct{}) error {
+	return func(name string, stop <-chan struct{}) error {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command("chrt", "--idle", "0", self, "-play", name, "-waypoint", o.waypoint, "-port", strconv.Itoa(o.port), "-client-netns", o.client)
+		// A session is a group of its own to the scheduler.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		input, err := cmd.StdinPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		<-stop
+		_ = input.Close()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+		}
+		return nil
+	}
+}
+
+// playAlone plays the client of a name until the input ends.
+func playAlone(o options, input io.Reader) error {
+	all := players()
+	i := slices.IndexFunc(all, func(p player) bool { return p.name == o.play })
+	if i < 0 {
+		return fmt.Errorf("there is no client %q", o.play)
+	}
+	dial, err := from(o, o.client)
+	if err != nil {
+		return err
+	}
+	// Where sessions have equal parts of the machine, this one is last. The file is there on such machines alone.
+	_ = os.WriteFile("/proc/self/autogroup", []byte("19"), 0)
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		_, _ = io.Copy(io.Discard, input)
+	}()
+	return all[i].play(func() (net.Conn, error) { return dial(0) }, stop)
 }
 
 // round measures a polite client beside this one until wait returns. The polite client sends one request at a time, so a pause of the
@@ -119,7 +201,7 @@ func (b *beside) round(dial abuse.Dial, wait func()) (abuse.Served, error) {
 	}
 }
 
-// table compares with the busy client. The busy client uses as much of the machine, and means no harm.
+// table compares with the busy client, which asks without a pause and means no harm.
 func table(rows []*beside) string {
 	var out strings.Builder
 	out.WriteString("| the other client | requests | p50, ms | p99, ms | p99 of the rounds, ms | p99, of that beside a busy client |\n|---|---|---|---|---|---|\n")

@@ -63,6 +63,13 @@ func TestARoundEndsTheOtherClientsAndTellsTheirFailure(t *testing.T) {
 	}
 }
 
+func TestOnlyAClientThatIsKnownIsPlayed(t *testing.T) {
+	err := playAlone(options{play: "nobody knows it"}, strings.NewReader(""))
+	if err == nil || !strings.Contains(err.Error(), "there is no client") {
+		t.Error(err)
+	}
+}
+
 func TestTheTableComparesWithTheBusyClient(t *testing.T) {
 	const ms = time.Millisecond
 	rows := []*beside{

@@ -48,24 +48,11 @@ func (t *target) close() {
 // waypoint is the proxy under test. It has a lane more than the comparison needs, for clients that mean harm and those beside them, and a
 // port behind that for servers that mean harm.
 func waypoint(o options) (*target, error) {
-	from := func(pod string) (func(lane int) (net.Conn, error), error) {
-		inside, err := netns.Open(pod)
-		if err != nil {
-			return nil, fmt.Errorf("the client's pod: %w", err)
-		}
-		return func(lane int) (conn net.Conn, err error) {
-			err = inside.Do(func() (err error) {
-				conn, err = net.Dial("tcp", net.JoinHostPort(o.waypoint, fmt.Sprint(o.port+lane)))
-				return err
-			})
-			return conn, err
-		}, nil
-	}
-	client, err := from(o.client)
+	client, err := from(o, o.client)
 	if err != nil {
 		return nil, err
 	}
-	polite, err := from(cmp.Or(o.polite, o.client))
+	polite, err := from(o, cmp.Or(o.polite, o.client))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +80,21 @@ func waypoint(o options) (*target, error) {
 		t.lanes = append(t.lanes, upstream.Serve(listener))
 	}
 	return t, nil
+}
+
+// from dials the Service's ports from a pod, by the file of its network namespace.
+func from(o options, pod string) (func(lane int) (net.Conn, error), error) {
+	inside, err := netns.Open(pod)
+	if err != nil {
+		return nil, fmt.Errorf("the client's pod: %w", err)
+	}
+	return func(lane int) (conn net.Conn, err error) {
+		err = inside.Do(func() (err error) {
+			conn, err = net.Dial("tcp", net.JoinHostPort(o.waypoint, fmt.Sprint(o.port+lane)))
+			return err
+		})
+		return conn, err
+	}, nil
 }
 
 // dialer opens connections of one lane.
