@@ -89,7 +89,7 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
 
-interop: build ## every check of tests/interop with an unmodified ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 20 minutes)
+interop: build ## every check of tests/interop with an unmodified ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 25 minutes)
 	@ZTUNNEL="$(ZTUNNEL)" tests/interop/run.sh
 
 interop-sides: build ## scripts of tests/accept and tests/faults with an unmodified ztunnel behind the client, then behind the server (root; half an hour)
