@@ -1,4 +1,4 @@
-//! A pod that this proxy serves: its workload, its source of sockets, and whether it was released.
+//! A pod that this proxy serves: its workload, its source of sockets, and whether it is leaving.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,6 @@ use lateen_netns::SocketPool;
 use lateen_types::{Identity, WorkloadUid};
 use lateen_zds::PodInfo;
 use tokio::sync::watch;
-
-/// How far a pod is with its life here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Serving,
-    Terminating,
-    Released,
-}
 
 /// The DNS resolver that answered a pod last: a resolver that is down is not waited for again and again. Each pod has its own,
 /// since one pod's network policy may forbid a resolver that another pod reaches.
@@ -50,7 +42,7 @@ pub struct Pod {
     pub share: Arc<FdQuota>,
     /// The resolver that answered it last.
     pub last_resolver: LastResolver,
-    stage: watch::Sender<Stage>,
+    leaving: watch::Sender<bool>,
 }
 
 impl Pod {
@@ -69,46 +61,30 @@ impl Pod {
             identity,
             sockets,
             last_resolver: LastResolver::default(),
-            stage: watch::Sender::new(Stage::Serving),
+            leaving: watch::Sender::new(false),
         }
     }
 
-    /// No new connections from now on; tunnels to the pod are told to go away.
-    pub fn release(&self) {
-        self.stage.send_replace(Stage::Released);
+    /// Peers are to leave its tunnels: the pod is being deleted, and its network will be gone, or it is released.
+    pub fn leave(&self) {
+        self.leaving.send_replace(true);
     }
 
-    /// The pod is being deleted: peers are to leave its tunnels before its network is gone. It is served until then.
-    pub fn terminate(&self) {
-        self.stage.send_if_modified(|stage| {
-            std::mem::replace(stage, (*stage).max(Stage::Terminating)) != *stage
-        });
-    }
-
-    /// Whether the pod is being deleted, or is gone.
+    /// Whether the pod is being deleted, or was released.
     pub fn is_leaving(&self) -> bool {
-        *self.stage.borrow() != Stage::Serving
+        *self.leaving.borrow()
     }
 
     /// Resolves when the pod is being deleted, or is released.
     pub async fn leaving(&self) {
-        self.reached(Stage::Terminating).await;
+        // The sender lives as long as `self`.
+        let _ = self.leaving.subscribe().wait_for(|is| *is).await;
     }
 
     /// The workload that the control plane says this pod is; all three names must fit.
     pub fn workload<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a Arc<Workload>> {
         let info = &self.info;
         snapshot.workload_of_pod(&info.namespace, &info.name, &info.service_account)
-    }
-
-    /// Resolves when the pod is released.
-    pub async fn released(&self) {
-        self.reached(Stage::Released).await;
-    }
-
-    async fn reached(&self, stage: Stage) {
-        // The sender lives as long as `self`.
-        let _ = self.stage.subscribe().wait_for(|now| *now >= stage).await;
     }
 }
 

@@ -214,7 +214,7 @@ impl Pods {
         let Event::Terminating(uid) = event;
         if let Some(served) = table.lock().get(uid) {
             tracing::info!(pod = %uid, "a pod is being deleted: its tunnels are told to go away");
-            served.pod.terminate();
+            served.pod.leave();
         }
     }
 
@@ -227,7 +227,7 @@ impl Pods {
         self.listener_store.release(uid);
         // The agent takes back what is being deleted when nothing runs in it any more.
         let ended = pod.is_leaving();
-        pod.release();
+        pod.leave();
         self.metrics.pod_stopped();
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod released");
         self.certificates.forget(&pod.identity);

@@ -222,15 +222,13 @@ async fn requests(
     Ok(())
 }
 
-/// Resolves when a tunnel to the pod has to end. One that is opened while the pod is being deleted comes from a peer that
-/// has not heard: it may send what it opened the tunnel for.
+/// Resolves when a tunnel to the pod has to end. One that is opened when the pod is being deleted, or is released, comes from a
+/// peer that has not heard: it may send what it opened the tunnel for.
 async fn leaving(pod: &Pod) {
     const UNHEARD: Duration = Duration::from_secs(1);
-    if pod.is_leaving() {
-        // Released meanwhile or not: the peer had its time.
-        let _ = timeout(UNHEARD, pod.released()).await;
-    } else {
-        pod.leaving().await;
+    match pod.is_leaving() {
+        true => tokio::time::sleep(UNHEARD).await,
+        false => pod.leaving().await,
     }
 }
 

@@ -8,7 +8,7 @@ async fn a_pod_that_is_being_deleted_sends_its_tunnels_away_and_serves_to_the_en
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
-    mesh.server.terminate();
+    mesh.server.leave();
     say(&mut client, "after").await;
     hear(&mut served, "after").await;
     // A peer that has not heard that the pod is leaving is served, on another tunnel.

@@ -7,7 +7,7 @@ async fn a_released_pod_keeps_its_connections_on_tunnels_that_go_away() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
-    mesh.server.release();
+    mesh.server.leave();
     for round in 0..3 {
         let text = format!("after {round}");
         say(&mut client, &text).await;

@@ -75,7 +75,7 @@ async fn a_pod_that_is_let_go_keeps_its_connections_and_their_tunnel_to_their_en
     let mut application = mesh.application().await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
     let (others_client, others_served) = open(&mesh, &mut application).await;
-    mesh.server.release();
+    mesh.server.leave();
     for round in 0..20 {
         let text = format!("after {round}");
         let (from, to) = match round % 2 {
@@ -184,7 +184,7 @@ async fn a_revocation_cuts_what_outlived_its_tunnels_use() {
         let mut application = mesh.application().await;
         let (mut client, mut served) = open(&mesh, &mut application).await;
         let serial = mesh.west.serial(identity);
-        mesh.server.release();
+        mesh.server.leave();
         mesh.west.released(&mesh.client);
         say(&mut client, "y").await;
         hear(&mut served, "y").await;

@@ -63,7 +63,7 @@ async fn what_is_open_is_cut_when_the_network_is() {
 async fn what_is_open_is_cut_when_the_network_is_though_its_tunnel_takes_no_more() {
     type Retire = fn(&Mesh);
     let ways: [(&str, Retire); 3] = [
-        ("the server's pod leaves", |mesh| mesh.server.release()),
+        ("the server's pod leaves", |mesh| mesh.server.leave()),
         ("the client's pod leaves", |mesh| {
             mesh.west.released(&mesh.client);
         }),
