@@ -154,8 +154,8 @@ impl Mesh {
         lookups: &HashMap<&str, Lookups>,
         home: Home,
     ) -> Self {
-        let net = Net::claim();
         journal::capture();
+        let net = Net::claim();
         let [west, east] = ["west", "east"].map(|name| {
             let lookups = lookups.get(name).cloned();
             let node = if home == Home::Replaced { "west" } else { name };
@@ -345,12 +345,9 @@ impl Mesh {
 
     /// Lines of the access log about the connections from this address.
     pub fn log(&self, words: &[&str]) -> Vec<String> {
-        let ours = format!("127.{}.", self.net.number);
-        journal::text()
-            .lines()
-            .filter(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
-            .map(str::to_owned)
-            .collect()
+        let mut lines = self.net.log();
+        lines.retain(|line| words.iter().all(|word| line.contains(word)));
+        lines
     }
 
     /// Waits for one line of the access log that holds all of `words`.

@@ -531,12 +531,9 @@ impl World {
 
     /// Waits for a line of the access log about this world that holds all of `words`.
     pub async fn logged(&self, words: &[&str]) -> String {
-        let ours = format!("127.{}.", self.net.number);
         let find = || {
-            journal::text()
-                .lines()
-                .find(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
-                .map(str::to_owned)
+            let mut lines = self.net.log().into_iter();
+            lines.find(|line| words.iter().all(|word| line.contains(word)))
         };
         until(&format!("a line with {words:?}"), || find().is_some()).await;
         find().unwrap()
