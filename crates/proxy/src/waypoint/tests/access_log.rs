@@ -1,14 +1,16 @@
 //! Lines of the access log in Envoy's formats.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use lateen_exchange::Protocol;
-use lateen_http::Length;
 use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::l7::{Action, Operation, Rule, StringMatch, string_match::Match};
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use super::application::{Application, echo, tell};
+use super::application::{Application, break_off, echo, tell};
 use super::connections::greet_and_echo;
 use super::world::{World, local};
 use super::{answer, connection, get, head, talk};
@@ -187,25 +189,33 @@ fn an_endpoint_that_breaks_off_is_told_by_how_far_it_came() {
             "%UPSTREAM_HOST% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%",
         )
         .await;
-        let breaks = |request: lateen_http::FramedRequest,
-                      exchange: lateen_exchange::server::Exchange| async move {
+        let is_read = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&is_read);
+        let code = lateen_h2::Code::INTERNAL_ERROR;
+        let breaks = move |request, exchange: lateen_exchange::server::Exchange| {
             let lateen_http::Canonical::Request(head) = super::canonical(request) else {
                 panic!("no CONNECT is asked for")
             };
-            if head.path().target() == b"/late" {
-                exchange.reply(lateen_http::Status::OK, &[], Length::Delimited)?;
-                exchange.send("some".into()).await?;
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            let (is_late, seen) = (head.path().target() == b"/late", Rc::clone(&seen));
+            async move {
+                if is_late {
+                    return break_off(exchange, seen, code).await;
+                }
+                exchange.reset(code);
+                Ok(())
             }
-            exchange.reset(lateen_h2::Code::INTERNAL_ERROR);
-            Ok(())
         };
         let _application = Application::plain(world.endpoint(), Protocol::Http2, breaks).await;
         let client = connection(world.stream().await, Protocol::Http2);
         assert_eq!(get(&client, "GET", "/soon").await.0, 503);
         let exchange = client.request(&head("GET", "/late", &[]), None).unwrap();
         let _ = exchange.answer().await.unwrap();
-        while exchange.data().await.is_ok() {}
+        assert_eq!(
+            exchange.data().await.unwrap().as_deref(),
+            Some(&b"some"[..])
+        );
+        is_read.set(true);
+        assert!(exchange.data().await.is_err());
         for expected in [
             "/soon 503 UR upstream_reset_before_response_started{remote_reset}",
             "/late 200 UR upstream_reset_after_response_started{remote_reset}",

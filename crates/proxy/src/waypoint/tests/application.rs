@@ -7,12 +7,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lateen_exchange::{Config, Protocol, server};
+use lateen_h2::Code;
 use lateen_hbone::{Baggage, Connection, Settings, Status};
 use lateen_http::{FieldName, FieldValue, FramedRequest, Length};
 use lateen_testkit::{Ca, identity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, spawn_local};
+
+use crate::testing::until;
 
 /// An application, which ends with its owner.
 #[derive(Default)]
@@ -275,4 +278,17 @@ pub async fn echo(
         Some(trailers) => exchange.finish_with(&trailers),
         None => exchange.finish(),
     }
+}
+
+/// Begins an answer with `some`, and resets it once `is_read`: a reset takes the content with it that nobody has read.
+pub async fn break_off(
+    exchange: server::Exchange,
+    is_read: Rc<Cell<bool>>,
+    code: Code,
+) -> Result<(), lateen_exchange::Error> {
+    exchange.reply(lateen_http::Status::OK, &[], Length::Delimited)?;
+    exchange.send("some".into()).await?;
+    until("the client has the content", || is_read.get()).await;
+    exchange.reset(code);
+    Ok(())
 }

@@ -321,12 +321,12 @@ fn what_is_left_at_the_deadline_is_cut_and_logged() {
         let never = |_, exchange: lateen_exchange::server::Exchange| async move {
             Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
         };
-        let _application = Application::plain(world.endpoint(), Protocol::Http1, never).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, never).await;
         let client = connection(world.stream().await, Protocol::Http1);
         let exchange = client
             .request(&head("GET", "/for-ever", &[]), None)
             .unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        until("it has come", || application.requests.get() == 1).await;
         world.cut().await;
         assert!(soon("the end", exchange.answer()).await.is_err());
         world

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 
-use super::application::{Application, tell};
+use super::application::{Application, break_off, tell};
 use super::hostile::{answer_first, raw, read_head};
 use super::world::{World, local};
 use super::{answer, connection, get, head};
@@ -351,15 +351,9 @@ fn an_endpoint_that_breaks_its_answer_off_says_nothing_about_the_clients_connect
             (Code::HTTP_1_1_REQUIRED, Code::INTERNAL_ERROR),
         ] {
             let (world, endpoint) = of_http2().await;
-            let breaks = move |_: FramedRequest, exchange: server::Exchange| async move {
-                let length = lateen_http::Length::Delimited;
-                exchange.reply(lateen_http::Status::OK, &[], length)?;
-                exchange.send(Bytes::from_static(b"some")).await?;
-                // The content has left by then.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                exchange.reset(said);
-                Ok(())
-            };
+            let is_read = Rc::new(Cell::new(false));
+            let seen = Rc::clone(&is_read);
+            let breaks = move |_, exchange| break_off(exchange, Rc::clone(&seen), said);
             let _application = Application::plain(endpoint, Protocol::Http2, breaks).await;
             let client = connection(world.stream().await, Protocol::Http2);
             let exchange = client.request(&head("GET", "/", &[]), None).unwrap();
@@ -369,6 +363,7 @@ fn an_endpoint_that_breaks_its_answer_off_says_nothing_about_the_clients_connect
                 exchange.data().await.unwrap().as_deref(),
                 Some(&b"some"[..])
             );
+            is_read.set(true);
             let heard = exchange.data().await.unwrap_err();
             assert!(
                 matches!(heard, Error::Reset(code) if code == told),

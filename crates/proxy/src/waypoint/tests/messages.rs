@@ -1,5 +1,8 @@
 //! Requests and answers that pass the waypoint.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use lateen_exchange::{Error, Protocol, server};
@@ -11,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
-use super::application::{Application, echo, tell};
+use super::application::{Application, break_off, echo, tell};
 use super::world::{World, local};
 use super::{answer, connection, get, head, talk};
 use crate::testing::{soon, until};
@@ -259,11 +262,11 @@ fn an_http1_client_that_closes_its_side_has_left_its_request() {
             let endpoint = world.put_plain_endpoint("server", "app", 3);
             world.configure().await;
             let (handler, mut gone) = wait_until_gone();
-            let _application = Application::plain(endpoint, protocol, handler).await;
+            let application = Application::plain(endpoint, protocol, handler).await;
             let mut stream = world.stream().await;
             let request = "GET /waits HTTP/1.1\r\nhost: a\r\n\r\n";
             stream.write_all(request.as_bytes()).await.unwrap();
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            until("it has come", || application.requests.get() == 1).await;
             stream.shutdown().await.unwrap();
             let error = soon("the endpoint hears of it", gone.recv()).await.unwrap();
             match protocol {
@@ -358,14 +361,10 @@ fn an_answer_that_its_client_resets_halfway_is_reset_at_the_endpoint() {
 fn a_reset_of_the_endpoint_behind_its_head_reaches_the_client_with_its_code() {
     local(async {
         let world = World::start().await;
-        let breaks = |_, exchange: lateen_exchange::server::Exchange| async move {
-            exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Delimited)?;
-            exchange.send("some".into()).await?;
-            // The content has left by then.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            exchange.reset(Code::ENHANCE_YOUR_CALM);
-            Ok(())
-        };
+        let is_read = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&is_read);
+        let code = Code::ENHANCE_YOUR_CALM;
+        let breaks = move |_, exchange| break_off(exchange, Rc::clone(&seen), code);
         let _application = Application::plain(world.endpoint(), Protocol::Http2, breaks).await;
         let client = connection(world.stream().await, Protocol::Http2);
         let exchange = client.request(&head("GET", "/breaks", &[]), None).unwrap();
@@ -373,9 +372,10 @@ fn a_reset_of_the_endpoint_behind_its_head_reaches_the_client_with_its_code() {
         let _ = soon("an answer", exchange.answer()).await.unwrap();
         let content = soon("content", exchange.data()).await.unwrap();
         assert_eq!(content.as_deref(), Some(&b"some"[..]));
+        is_read.set(true);
         let error = soon("the reset", exchange.data()).await.unwrap_err();
         assert!(
-            matches!(error, Error::Reset(Code::ENHANCE_YOUR_CALM)),
+            matches!(error, Error::Reset(told) if told == code),
             "{error}"
         );
     });
@@ -419,10 +419,10 @@ fn an_http2_client_that_resets_its_request_ends_it_at_the_endpoint() {
         let world = World::start().await;
         let protocol = Protocol::Http2;
         let (handler, mut gone) = wait_until_gone();
-        let _application = Application::plain(world.endpoint(), protocol, handler).await;
+        let application = Application::plain(world.endpoint(), protocol, handler).await;
         let client = connection(world.stream().await, protocol);
         let exchange = client.request(&head("GET", "/slow", &[]), None).unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        until("it has come", || application.requests.get() == 1).await;
         drop((exchange, client));
         soon("the endpoint hears of it", gone.recv()).await.unwrap();
         world.logged(&["/slow", "flags=\"DC\""]).await;
