@@ -65,7 +65,7 @@ pub fn outbound_to(
 ) -> Result<Choice, Refusal> {
     let mut asker = Asker::new(snapshot, source, avoid, random);
     if service.is_passthrough() {
-        original(source, service, destination.ip())?;
+        original(snapshot, source, service, destination.ip())?;
     }
     let placed = to_endpoint(&mut asker, service, destination)?;
     follow(&mut asker, placed)

@@ -18,6 +18,7 @@ const WILDCARD: &str = "*.";
 
 /// Refuses the address that a client dialled where the service does not list it, or where it is none outside of the proxy's pod.
 pub(super) fn original(
+    snapshot: &Snapshot,
     source: &Workload,
     service: &Service,
     address: IpAddr,
@@ -30,7 +31,12 @@ pub(super) fn original(
             address,
         });
     }
-    match reserved(source, address) {
+    let there = meant(address);
+    let what = match there != address && owner(snapshot, source, there).is_some() {
+        true => Some(TRANSLATED),
+        false => reserved(source, address),
+    };
+    match what {
         // The author of an entry may mean a link-local address, or that of a cloud's metadata. A range says no such thing.
         Some(LINK_LOCAL | OF_METADATA) if service.lists_exactly(network, address) => Ok(()),
         Some(what) => Err(Refusal::Reserved {
@@ -42,6 +48,7 @@ pub(super) fn original(
     }
 }
 
+const TRANSLATED: &str = "an address that is translated into the mesh";
 const LINK_LOCAL: &str = "a link-local address";
 const OF_METADATA: &str = "the address of a cloud's metadata";
 
@@ -98,7 +105,7 @@ pub fn own_machine(source: &Workload, address: IpAddr) -> Option<&'static str> {
 
 /// The address of IPv4 that one of IPv6 stands for: by mapping, or for a translator with the well-known prefix (RFC 6052 §2.1). Others
 /// stay.
-fn meant(address: IpAddr) -> IpAddr {
+pub(super) fn meant(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => match ip.segments() {
             [0x64, 0xff9b, 0, 0, 0, 0, ..] => {

@@ -7,6 +7,7 @@ use lateen_types::{Identity, WorkloadUid, ports};
 
 use super::choose::{Asker, Picked};
 use super::hop::{Choice, Draft, Kind, NextHop, Resolve, Tunnel, Via};
+use super::outside::meant;
 use super::refusal::{Refusal, unknown};
 use crate::gateway::GatewayAddress;
 use crate::service::{IpFamilies, Service};
@@ -108,7 +109,18 @@ impl Draft {
         let Self {
             workload, service, ..
         } = self;
-        let (snapshot, source, address) = (asker.snapshot, asker.source, target.ip());
+        let (snapshot, source) = (asker.snapshot, asker.source);
+        // A translator would send it to the pod or service of the mesh.
+        let there = meant(target.ip());
+        let is_theirs = snapshot.workload(&workload.network, there).is_some()
+            || snapshot
+                .virtual_service(&source.namespace, &workload.network, there)
+                .is_some();
+        let target = match is_theirs {
+            true => SocketAddr::new(there, target.port()),
+            false => target,
+        };
+        let address = target.ip();
         let is_pods = workload.is_pod()
             && workload.addresses.contains(&address)
             && !snapshot.is_cluster_ip(&workload.network, address);

@@ -395,6 +395,8 @@ fn nobody_takes_the_address_of_a_pod() {
             .with(entry("attic", "e.example", "10.244.2.1", 1))
             .with(outside("e", "attic/e.example", "192.0.2.77"))
             .with(tunnelled("10.244.2.1"))
+            .with(entry("attic", "f.example", "240.240.0.9", 1))
+            .with(outside("f", "attic/f.example", "64:ff9b::10.244.2.1"))
             .snapshot();
         for to in ["10.244.2.1:8080", "10.96.0.1:80"] {
             let choice = dial(&snapshot, to).unwrap();
@@ -402,6 +404,9 @@ fn nobody_takes_the_address_of_a_pod() {
             assert_eq!(found.uid.as_str(), uid("web-1"), "{to}");
             assert_eq!(matches!(choice.next_hop, NextHop::Tunnel(_)), hbone, "{to}");
         }
+        // A translator would send it there.
+        let choice = dial(&snapshot, "240.240.0.9:80").unwrap();
+        assert_eq!(matches!(choice.next_hop, NextHop::Tunnel(_)), hbone);
     }
 }
 

@@ -161,11 +161,24 @@ fn a_range_does_not_lead_to_the_proxy_itself_or_to_its_machine() {
             "{to}: {refused:?}"
         );
     }
-    let to = "192.0.2.1:80";
-    assert_eq!(
-        target(go(&snapshot, "none.example", to)),
-        Some(to.parse().unwrap())
-    );
+    for to in ["192.0.2.1:80", "[64:ff9b::192.0.2.1]:80"] {
+        assert_eq!(
+            target(go(&snapshot, "none.example", to)),
+            Some(to.parse().unwrap())
+        );
+    }
+}
+
+#[test]
+fn a_range_does_not_lead_to_pods_by_an_address_that_is_translated() {
+    let snapshot = Mesh::new()
+        .with(pod("gate", "10.244.1.1"))
+        .with(pod("web-1", "10.244.2.1"))
+        .with(unresolved(vec![range("64:ff9b::", 96)]))
+        .snapshot();
+    let refused = go(&snapshot, "none.example", "[64:ff9b::10.244.2.1]:80");
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("translated into the mesh"), "{error}");
 }
 
 #[test]
