@@ -1,6 +1,7 @@
 //! The choice of an endpoint for each attempt: by health, locality and weight, and of two such the one with fewer requests
 //! under way.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -60,6 +61,8 @@ pub(super) enum NoEndpoint {
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     endpoints: HashSet<WorkloadUid>,
+    /// The time of the first lookup of a hostname.
+    looked_up: Cell<Option<Instant>>,
     /// The address that the client dialled was tried: there is no other.
     is_over: bool,
 }
@@ -71,6 +74,18 @@ impl Tried {
             Some(uid) => _ = self.endpoints.insert(uid.clone()),
             None => self.is_over = true,
         }
+    }
+
+    fn look_up(&self) {
+        if self.looked_up.get().is_none() {
+            self.looked_up.set(Some(Instant::now()));
+        }
+    }
+
+    /// True while another endpoint may be looked for.
+    fn may_search(&self) -> bool {
+        let looked_up = self.looked_up.get();
+        looked_up.is_none_or(|since| since.elapsed() < SEARCH)
     }
 
     fn has(&self, workload: &Workload) -> bool {
@@ -89,13 +104,13 @@ impl NoEndpoint {
     }
 }
 
-/// How long a choice looks on when it has passed by an endpoint. A service may have thousands of them, and a resolver that is silent has a
-/// client wait for each.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time in which a request looks for another endpoint, from its first lookup of a hostname. A service may have thousands of endpoints,
+/// and each lookup waits for a silent resolver.
+const SEARCH: Duration = Duration::from_secs(10);
 
-/// Chooses an endpoint that was not tried, that may be sent what it speaks, and whose address is known and dialled by the waypoint; others
-/// count as tried from then on. Of two that are drawn, it is the one with fewer requests under way in `protocol`; without one the first is
-/// taken. `host` gives the host that the client names, in lower case.
+/// Chooses an endpoint that was not tried and may be sent what it speaks. The waypoint must know its address, and dial such addresses.
+/// Endpoints that are passed by count as tried. Of two that are drawn, the one with fewer requests under way in `protocol` is taken;
+/// without a protocol the first is. `host` gives the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
@@ -107,13 +122,11 @@ pub(super) async fn choose<'h>(
     host: impl Fn() -> Option<&'h str>,
 ) -> Result<Rc<KnownEndpoint>, NoEndpoint> {
     let mut forbidden = None;
-    let mut first = None;
     loop {
         let known = match one(session, view, tried, protocol, &host).await {
             Ok(known) => known,
             Err(why) => {
-                let since = *first.get_or_insert_with(Instant::now);
-                let Some(endpoint) = why.blamed().filter(|_| since.elapsed() < PATIENCE) else {
+                let Some(endpoint) = why.blamed().filter(|_| tried.may_search()) else {
                     return Err(forbidden.unwrap_or(why));
                 };
                 tried.endpoints.insert(endpoint.clone());
@@ -273,6 +286,7 @@ async fn settle(
             endpoint: resolve.workload.uid.clone(),
             error,
         };
+        tried.look_up();
         answers = waypoint
             .names
             .of_endpoint(hostname)

@@ -361,6 +361,47 @@ fn an_endpoint_whose_hostname_has_no_address_leaves_requests_to_the_others() {
     local(the_other_endpoint_is_asked(vec![]));
 }
 
+#[test]
+fn an_endpoint_about_which_no_resolver_answers_leaves_requests_to_the_others() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry("shop.test", 90, |service| {
+            service.ports[0].app_protocol = AppProtocol::Http11.into();
+        });
+        for hostname in ["silent.test", "good.test"] {
+            let mut endpoint = world.entry_endpoint("shop.test");
+            endpoint.uid += &format!("/{hostname}");
+            endpoint.hostname = hostname.to_owned();
+            world.put_workload(endpoint);
+        }
+        world.configure().await;
+        let (other, asked) = (octets(world.ip(60, 1)), Rc::new(Cell::new(0)));
+        let socket = UdpSocket::bind(world.resolver()).await.unwrap();
+        let count = Rc::clone(&asked);
+        spawn_local(async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+                let question = &buffer[..length];
+                match question.windows(5).any(|label| label == b"\x04good") {
+                    true => {
+                        _ = socket
+                            .send_to(&dns::reply(question, &[other], 60), peer)
+                            .await
+                    }
+                    false => count.set(count.get() + 1),
+                }
+            }
+        });
+        let at = SocketAddr::from((world.ip(60, 1), 8080));
+        let _application = Application::plain(at, Protocol::Http1, tell).await;
+        let vip = SocketAddr::from((world.ip(90, 1), 8080));
+        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+        while asked.get() == 0 {
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+        }
+    });
+}
+
 /// The first bytes of a TLS client.
 fn hello(name: Option<&str>) -> Vec<u8> {
     let extension = |kind: u16, content: &[u8]| {
