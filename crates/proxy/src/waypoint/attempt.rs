@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lateen_config::l7::RequestRules;
 use lateen_exchange::{Error, Protocol, client, server};
+use lateen_executor::SharedGroup;
 use lateen_h2::Code;
 use lateen_http::{Canonical, WebSocketKey};
 use lateen_telemetry::RequestFlags;
@@ -59,14 +60,9 @@ impl Attempt<'_> {
         let upstream = waypoint.upstream(&known, protocol);
         let _occupied = upstream.occupy();
         record.attempt(&upstream, endpoint);
-        let connect = |owner: Option<Rc<Owner>>| {
+        let connect = |owner: Option<Rc<Owner>>, group: Option<SharedGroup>| {
             let (waypoint, hop) = (Rc::clone(waypoint), endpoint.hop.clone());
             let limit = mesh.connect_timeout;
-            // Connections of one source take its turns.
-            let group = match owner.as_deref() {
-                Some(Owner::Source(_)) => None,
-                _ => upstream.group(),
-            };
             // Requests that find a connection have no room for it.
             async move {
                 let terms = Terms {

@@ -74,7 +74,7 @@ impl UpstreamError {
         }
     }
 
-    /// The same error where the connections were an owner's.
+    /// Names the owner in an error about the owner's connections.
     pub(in crate::waypoint) fn of_owner(self, owner: &Owner) -> Self {
         match self {
             Self::Full(address) => Self::FullOfOwner {

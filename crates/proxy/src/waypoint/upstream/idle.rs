@@ -10,11 +10,11 @@ use lateen_exchange::client::{Connection, Handle};
 
 use super::wire::{Ends, Wire};
 
-/// Limit of idle connections of an endpoint in shared tunnels. Those in all tunnels with an owner have the same limit, together.
+/// Limit of idle connections of an endpoint in shared tunnels.
 const MOST: usize = 128;
 
-/// Idle connections that the same requests keep, however many others there are.
-const LEAST: usize = 4;
+/// Limit of idle connections of an endpoint in tunnels that sources of one namespace own.
+const OF_NAMESPACE: usize = 32;
 
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
 const KEPT: Duration = Duration::from_secs(55);
@@ -26,11 +26,22 @@ pub(super) type Driver = Box<Connection<Wire>>;
 pub(super) type Owned = (Handle, Driver);
 
 /// The idle connections that the same requests use; the last one was used last.
-#[derive(Default)]
 pub(super) struct IdleConnections {
     kept: RefCell<Vec<Idle>>,
     /// The number of connections in all sets that are counted together.
     count: Rc<Cell<usize>>,
+    /// The limit of that number.
+    most: usize,
+}
+
+impl Default for IdleConnections {
+    fn default() -> Self {
+        Self {
+            kept: RefCell::default(),
+            count: Rc::default(),
+            most: MOST,
+        }
+    }
 }
 
 struct Idle {
@@ -41,7 +52,7 @@ struct Idle {
     _counted: Counted,
 }
 
-/// One idle connection in the number of those that are counted together.
+/// Counts one idle connection for as long as it is kept.
 struct Counted(Rc<Cell<usize>>);
 
 impl Drop for Counted {
@@ -51,17 +62,18 @@ impl Drop for Counted {
 }
 
 impl IdleConnections {
-    /// An empty set. Its connections are counted in `count`, with those of other sets.
-    pub(super) fn counted_in(count: &Rc<Cell<usize>>) -> Self {
+    /// An empty set of one owner. Its connections are counted in `count`, with those of other owners in the namespace.
+    pub(super) fn of_namespace(count: &Rc<Cell<usize>>) -> Self {
         Self {
             kept: RefCell::default(),
             count: Rc::clone(count),
+            most: OF_NAMESPACE,
         }
     }
 
     /// Keeps a connection, if there is room.
     pub(super) fn keep(&self, (handle, driver): Owned, ends: Option<Ends>) {
-        if self.count.get() < MOST || self.kept.borrow().len() < LEAST {
+        if self.count.get() < self.most {
             self.count.set(self.count.get() + 1);
             self.kept.borrow_mut().push(Idle {
                 handle,
@@ -148,21 +160,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_owner_keeps_some_connections_however_many_others_keep() {
+    async fn owners_of_a_namespace_keep_few_connections_together() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let count = Rc::default();
-        let [many, few] = [(), ()].map(|()| IdleConnections::counted_in(&count));
+        let [one, other] = [(), ()].map(|()| IdleConnections::of_namespace(&count));
         let mut far_ends = Vec::new();
-        for (connections, tried, kept) in [(&many, MOST + 1, MOST), (&few, LEAST + 1, LEAST)] {
-            for _ in 0..tried {
+        for connections in [&one, &other] {
+            for _ in 0..OF_NAMESPACE - 2 {
                 let (connection, far_end) = open(&listener).await;
                 connections.keep(connection, None);
                 far_ends.push(far_end);
             }
-            assert_eq!(connections.kept.borrow().len(), kept);
         }
-        assert_eq!(count.get(), MOST + LEAST);
-        many.clear();
-        assert_eq!(count.get(), LEAST);
+        let kept = |connections: &IdleConnections| connections.kept.borrow().len();
+        assert_eq!((kept(&one), kept(&other)), (OF_NAMESPACE - 2, 2));
+        one.clear();
+        assert_eq!(count.get(), 2);
     }
 }

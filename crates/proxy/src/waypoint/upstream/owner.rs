@@ -46,7 +46,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    fn namespace(&self) -> (&Strng, &Strng) {
+    pub(super) fn namespace(&self) -> (&Strng, &Strng) {
         match self {
             Self::Source(source) => (source.trust_domain(), source.namespace()),
             Self::Namespace(domain, name) => (domain, name),

@@ -71,6 +71,9 @@ impl Key {
     }
 }
 
+/// Numbers by the trust domain and the name of a namespace.
+type Counts = HashMap<(Strng, Strng), Rc<Cell<usize>>>;
+
 /// The endpoints that this worker knows.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
@@ -92,8 +95,8 @@ pub(crate) struct Upstream {
     idle: Rc<IdleConnections>,
     /// Idle connections of HTTP/1 in tunnels with an owner, by that owner.
     owned: RefCell<HashMap<Owner, Rc<IdleConnections>>>,
-    /// The number of idle connections in all tunnels with an owner.
-    owned_count: Rc<Cell<usize>>,
+    /// The numbers of these, by the owner's namespace.
+    owned_counts: RefCell<Counts>,
     /// Connections of HTTP/2 that all sources share.
     shared: SharedConnections,
     /// Connections of HTTP/2 with an owner, by that owner. Its namespace has, or resets, more requests than it may on shared connections.
@@ -159,7 +162,7 @@ impl Upstreams {
             outstanding: Cell::new(0),
             idle: Rc::default(),
             owned: RefCell::default(),
-            owned_count: Rc::default(),
+            owned_counts: RefCell::default(),
             shared: SharedConnections::default(),
             apart: RefCell::default(),
             requests: Places::of_requests(),
@@ -216,11 +219,6 @@ impl Upstream {
         self.number
     }
 
-    /// The group of what drives its connections beside their requests.
-    pub(crate) fn group(&self) -> Option<SharedGroup> {
-        self.shared.group()
-    }
-
     /// Requests under way.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.get()
@@ -240,7 +238,7 @@ impl Upstream {
         self: &Rc<Self>,
         source: &Identity,
         config: impl Fn() -> Config,
-        open: impl Fn(Option<Rc<Owner>>) -> F,
+        open: impl Fn(Option<Rc<Owner>>, Option<SharedGroup>) -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,
@@ -252,12 +250,15 @@ impl Upstream {
             Protocol::Http2 => {
                 let assigned = self.requests.assign(source);
                 let address = self.hop.address;
-                let in_shared = || open(None);
                 let lease = match self.owner(source, &assigned, now) {
-                    None => self.shared.lease(address, config, in_shared).await,
+                    None => {
+                        let in_shared = || open(None, self.shared.group());
+                        self.shared.lease(address, config, in_shared).await
+                    }
                     Some(owner) => {
-                        let lease = self.apart(&owner).lease(address, config, in_shared).await;
-                        lease.map_err(|error| error.of_owner(&owner))
+                        let apart = self.apart(owner);
+                        let in_shared = || open(None, apart.group());
+                        apart.lease(address, config, in_shared).await
                     }
                 };
                 lease.map(|lease| lease.with_place(assigned))
@@ -276,7 +277,7 @@ impl Upstream {
         self: &Rc<Self>,
         source: &Identity,
         config: impl FnOnce() -> Config,
-        open: impl FnOnce(Option<Rc<Owner>>) -> F,
+        open: impl FnOnce(Option<Rc<Owner>>, Option<SharedGroup>) -> F,
     ) -> Result<Lease, UpstreamError>
     where
         F: Future<Output = Result<Wire, UpstreamError>>,
@@ -290,7 +291,11 @@ impl Upstream {
         if let Some(kept) = idle.take() {
             return Ok(Lease::own(kept, idle, assigned, true));
         }
-        let stream = open(owner.cloned()).await?;
+        let group = match owner.map(|owner| &**owner) {
+            Some(Owner::Source(_)) => None,
+            _ => self.shared.group(),
+        };
+        let stream = open(owner.cloned(), group).await?;
         let ends = stream.ends();
         let (handle, driver) = client::open(stream, config());
         let opened = ((handle, Box::new(driver)), ends);
@@ -303,21 +308,23 @@ impl Upstream {
         if let Some(idle) = owned.get(owner) {
             return Rc::clone(idle);
         }
-        let idle = Rc::new(IdleConnections::counted_in(&self.owned_count));
+        let (domain, name) = owner.namespace();
+        let mut counts = self.owned_counts.borrow_mut();
+        let count = counts.entry((domain.clone(), name.clone())).or_default();
+        let idle = Rc::new(IdleConnections::of_namespace(count));
         owned.insert(owner.clone(), Rc::clone(&idle));
         idle
     }
 
     /// The connections of HTTP/2 of this owner.
-    fn apart(&self, owner: &Owner) -> Rc<SharedConnections> {
+    fn apart(&self, owner: Owner) -> Rc<SharedConnections> {
         let mut apart = self.apart.borrow_mut();
-        let connections = apart.entry(owner.clone()).or_insert_with(|| {
-            Rc::new(match owner {
-                Owner::Source(_) => SharedConnections::of_one(),
-                Owner::Namespace(..) => SharedConnections::default(),
-            })
-        });
-        Rc::clone(connections)
+        if let Some(connections) = apart.get(&owner) {
+            return Rc::clone(connections);
+        }
+        let connections = Rc::new(SharedConnections::of(owner.clone()));
+        apart.insert(owner, Rc::clone(&connections));
+        connections
     }
 
     /// True if an owner keeps its connections of HTTP/2 for further requests.
@@ -362,6 +369,9 @@ impl Upstream {
             idle.tidy(now);
             !idle.is_empty() || Rc::strong_count(idle) > 1
         });
+        let mut counts = self.owned_counts.borrow_mut();
+        counts.retain(|_, count| Rc::strong_count(count) > 1);
+        drop(counts);
         self.shared.tidy();
         self.requests.tidy();
         self.resets.tidy(now);
@@ -500,7 +510,7 @@ mod tests {
             .share(),
             ..Config::new(Protocol::Http2)
         };
-        let open = |_| async move {
+        let open = |_, _| async move {
             let stream = TcpStream::connect(address).await.unwrap();
             Ok::<_, UpstreamError>(Wire::Plain(stream))
         };

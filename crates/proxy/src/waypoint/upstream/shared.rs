@@ -11,6 +11,7 @@ use lateen_executor::SharedGroup;
 
 use super::error::UpstreamError;
 use super::lease::Lease;
+use super::owner::Owner;
 use super::wire::{Ends, Wire};
 
 /// Connections to one endpoint that are kept at a time, as many as tunnels. An endpoint of which each takes few requests, or does not
@@ -30,6 +31,8 @@ type Opened = (Handle, Option<Ends>);
 pub(super) struct SharedConnections {
     open: RefCell<Vec<Opened>>,
     opening: RefCell<Option<Opening>>,
+    /// The owner; `None`: all sources share them.
+    owner: Option<Owner>,
     /// The group of the tasks that drive them. `None`: they take the turns of the only source.
     group: Option<SharedGroup>,
 }
@@ -37,19 +40,33 @@ pub(super) struct SharedConnections {
 impl Default for SharedConnections {
     fn default() -> Self {
         Self {
+            open: RefCell::default(),
+            opening: RefCell::default(),
+            owner: None,
             group: Some(SharedGroup::default()),
-            ..Self::of_one()
         }
     }
 }
 
 impl SharedConnections {
-    /// Connections for the requests of one source.
-    pub(super) fn of_one() -> Self {
+    /// Connections of one owner.
+    pub(super) fn of(owner: Owner) -> Self {
+        let group = match owner {
+            Owner::Source(_) => None,
+            Owner::Namespace(..) => Some(SharedGroup::default()),
+        };
         Self {
-            open: RefCell::default(),
-            opening: RefCell::default(),
-            group: None,
+            owner: Some(owner),
+            group,
+            ..Self::default()
+        }
+    }
+
+    fn full(&self, address: SocketAddr) -> UpstreamError {
+        let full = UpstreamError::Full(address);
+        match &self.owner {
+            None => full,
+            Some(owner) => full.of_owner(owner),
         }
     }
 
@@ -77,7 +94,7 @@ impl SharedConnections {
                 Some(opening) => opening,
                 // The connections that were opened for this request are full, and so are all others.
                 None if left == 0 || self.open.borrow().len() >= MOST => {
-                    return Err(UpstreamError::Full(address));
+                    return Err(self.full(address));
                 }
                 None => {
                     left -= 1;
@@ -104,7 +121,7 @@ impl SharedConnections {
             }
             // An endpoint that allows no stream would allow none on the next one either.
             if opened.0.is_barred() {
-                return Err(UpstreamError::Full(address));
+                return Err(self.full(address));
             }
         }
     }
@@ -157,7 +174,7 @@ impl SharedConnections {
     }
 }
 
-/// Opens a connection, which a task of `group` drives from then on, or one of the group that runs.
+/// Opens a connection. A task of `group` drives it, or one of the running group if there is none.
 async fn connect(
     stream: impl Future<Output = Result<Wire, UpstreamError>>,
     config: Config,
@@ -187,6 +204,7 @@ mod tests {
     use lateen_exchange::{Protocol, server};
     use lateen_executor::{Executor, Group};
     use lateen_http::{Length, Status};
+    use lateen_types::Identity;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
     use tokio::task::LocalSet;
@@ -220,10 +238,13 @@ mod tests {
 
     #[test]
     fn a_connection_of_one_source_takes_its_turns() {
-        assert!(pays_for_others(SharedConnections::of_one()));
+        let source = Identity::new("cluster.local", "default", "web").unwrap();
+        assert!(pays_for_others(SharedConnections::of(Owner::Source(
+            source
+        ))));
     }
 
-    /// Whether a client that has opened a connection, and uses it no more, pays for the requests of another client.
+    /// Returns true if a client that opened a connection, and uses it no more, pays for the requests of another client.
     fn pays_for_others(connections: SharedConnections) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
