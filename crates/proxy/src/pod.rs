@@ -65,12 +65,12 @@ impl Pod {
         }
     }
 
-    /// Peers are to leave its tunnels: the pod is being deleted, and its network will be gone, or it is released.
+    /// Sends peers away from the pod's tunnels. The pod is being deleted, or it is released.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Whether the pod is being deleted, or was released.
+    /// True once the pod is being deleted or was released.
     pub fn is_leaving(&self) -> bool {
         *self.leaving.borrow()
     }

@@ -178,7 +178,7 @@ async fn handshake(
         .unwrap_or(Err(Refusal::Slow))
 }
 
-/// Takes requests until the peer has no more, the pod is released, a certificate is replaced or the process ends; open
+/// Takes requests until the peer has no more, the pod leaves, a certificate is replaced or the process ends; open
 /// streams finish either way.
 async fn requests(
     session: &Rc<Session>,
@@ -222,9 +222,9 @@ async fn requests(
     Ok(())
 }
 
-/// Resolves when a tunnel to the pod has to end. One that is opened when the pod is being deleted, or is released, comes from a
-/// peer that has not heard: it may send what it opened the tunnel for.
-async fn leaving(pod: &Pod) {
+/// Resolves when a tunnel to the pod has to end. If the pod is leaving already, the peer has not heard of it. It then has a second to
+/// send the request that it opened the tunnel for.
+pub(super) async fn leaving(pod: &Pod) {
     const UNHEARD: Duration = Duration::from_secs(1);
     match pod.is_leaving() {
         true => tokio::time::sleep(UNHEARD).await,

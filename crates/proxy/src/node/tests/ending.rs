@@ -81,3 +81,12 @@ async fn what_outlives_a_drain_is_cut_on_either_side_logged_and_counted() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_tunnel_that_is_opened_when_its_pod_leaves_has_a_second() {
+    let mesh = Mesh::start().await;
+    mesh.server.leave();
+    let start = std::time::Instant::now();
+    super::super::inbound::leaving(&mesh.server).await;
+    assert!(start.elapsed() >= Duration::from_secs(1));
+}
