@@ -2,7 +2,7 @@
 # Removes one guard after the other from a copy of the last commit, and expects the guard's test to fail. guards.txt has the rows, and
 # docs/reference/attack-classes.md says which attack each guard keeps out.
 #   tests/guards/run.sh [ROW...]   all rows, or those named
-# Before the first row, and after the last, all tests run with every guard in place. A row fails if
+# Before the first row, and after the last, the tests of these rows run with every guard in place. A row fails if
 #   - the text that its edit replaces is not in one place of the file,
 #   - the tree does not compile without the guard,
 #   - the test does not run, or passes, or fails for another reason than the row says.
@@ -120,7 +120,7 @@ without() {
       ok "$row: $name fails without the guard of ${of["$row file"]}"
     fi
   fi
-  # A new file, with the time of now: the artifacts without the guard are older.
+  # The file has the time of now, so the artifacts without the guard are older.
   cat "$scratch/saved" >"$file"
 }
 

@@ -194,7 +194,7 @@ fn rows() -> Vec<Row> {
             Refused(400, Cause::PathNul),
         ),
         row(
-            "bytes that are no UTF-8 in a path (CVE-2026-73552)",
+            "bytes beyond ASCII in a path (CVE-2026-73552)",
             "GET /\u{e9} HTTP/1.1",
             Refused(400, Cause::PathCharacter),
         ),
