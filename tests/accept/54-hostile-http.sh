@@ -2,7 +2,7 @@
 # Thousands of raw requests through a waypoint, Envoy, nginx and HAProxy: what reaches the server behind each is equal, or the difference
 # has a row with a reason in docs/reference/hostile-http.md. Then clients and servers that mean harm, with a polite client beside them.
 # MEASURE=6 measures in six rounds what the polite client waits for beside each of the others, one at a time, and does nothing else. The
-# others run while nothing else does, as if they had machines of their own.
+# others run only while the machine is idle: their own cost is left out, and the times are a lower bound.
 # SEEDS="2 3" CASES=4000 sends other requests instead, and plays nobody. WRITE=1 writes what is seen into the page.
 # bites: let has_encoded_dots in crates/http/src/path/normalise.rs return false: dots before an encoded slash reach the server.
 source "$(dirname "$0")/lib.sh"

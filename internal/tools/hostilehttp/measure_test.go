@@ -70,16 +70,16 @@ func TestOnlyAClientThatIsKnownIsPlayed(t *testing.T) {
 	}
 }
 
-func TestTheTableComparesWithTheBusyClient(t *testing.T) {
+func TestTheTableComparesWithTheClientThatUsesAllOfTheMachine(t *testing.T) {
 	const ms = time.Millisecond
 	rows := []*beside{
 		{name: nobody, times: []time.Duration{2 * ms, ms}, p99: []time.Duration{2 * ms}},
-		{name: busy, times: []time.Duration{4 * ms, 2 * ms}, p99: []time.Duration{4 * ms}},
+		{name: full, times: []time.Duration{4 * ms, 2 * ms}, p99: []time.Duration{4 * ms}},
 		{name: "pings", times: []time.Duration{ms, 10 * ms, 3 * ms, 2 * ms}, p99: []time.Duration{3 * ms, 10 * ms}},
 	}
 	_, got, _ := strings.Cut(table(rows), "|---|---|---|---|---|---|\n")
 	want := `| nobody | 2 | 2.00 | 2.00 | 2.00–2.00 | 0.50 |
-| a busy client that means no harm | 2 | 4.00 | 4.00 | 4.00–4.00 | 1.00 |
+| a client that means no harm and uses all of the machine | 2 | 4.00 | 4.00 | 4.00–4.00 | 1.00 |
 | pings | 4 | 3.00 | 10.00 | 3.00–10.00 | 2.50 |
 `
 	if got != want {
