@@ -4,6 +4,7 @@
 # identity and by address, and who leaves the mesh has nothing left of it.
 # lane: dual
 # families: dual
+# needs: ss
 source "$(dirname "$0")/lib.sh"
 [ "$IP_FAMILIES" = dual ] || { not_ok "the cluster has both families: start it with IP_FAMILIES=dual tests/kube/up.sh"; finish; }
 captured() { # NAMESPACE COUNT
@@ -31,6 +32,9 @@ check "its four pods are captured" eventually 60 captured dual 4
 sleep 5
 load_end kept
 load_end new
+# The server may end the connections that began outside of the mesh a moment later, in plain text.
+over() { ! in_pod dual/client1 ss -Htn state connected exclude time-wait 'dport = :80' | grep .; }
+check "the connections from before have ended" eventually 60 over
 
 watch_wire tcp
 answer=$(in_pod dual/client1 curl -gs --max-time 30 "http://[$IP6]:8080/marker-pod6")
