@@ -93,9 +93,9 @@ The mark has no space. A path has no ` + "`<`" + `, so no client can forge the m
 ## The programs' own logs
 
 Lines have a time, a level, a scope (with the node proxy: the part of it), a message for people, and fields. A message is a
-sentence and may change; fields keep their names. Node proxies and waypoints write text or JSON (` + "`LOG_FORMAT`" + `), the control plane,
-the agent and the deployer too (` + "`--log-format`" + `; the value ` + "`log.format`" + ` of the chart is for all of them), the local engine text in slog's form. Secrets
-are never logged.
+sentence and may change; fields keep their names. Node proxies and waypoints write text or JSON (` + "`LOG_FORMAT`" + `). So do the
+control plane, the agent and the deployer (` + "`--log-format`" + `). The value ` + "`log.format`" + ` of the chart is for all of them. The local engine
+writes text in slog's form. Secrets are never logged.
 
 `
 

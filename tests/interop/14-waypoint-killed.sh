@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What is lost when a replica of a waypoint is killed, with an unmodified ztunnel on both nodes: Lateen's waypoint loses no more requests
-# than a stock Envoy in its place, which has the configuration that an istiod gives a waypoint. In each of ROUNDS (5) one replica of each
-# is killed under load, one after the other. The medians are compared; they may differ by the requests that are under way at a time.
+# Compares how many requests are lost when a replica of a waypoint is killed: of Lateen's waypoint, and of a stock Envoy with an istiod's
+# configuration. An unmodified ztunnel runs on both nodes. In each of ROUNDS (5) one replica of each is killed under load, one after the
+# other. The median of Lateen's waypoint may be greater by six, since the load has six connections.
 # hack/envoy.sh has the Envoy, and ENVOY names another one.
 source "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5}

@@ -76,7 +76,7 @@ fn what_was_sent_before_it_is_open_comes_to_the_process() {
 #[test]
 fn a_reader_that_does_not_read_stops_its_writer() {
     const MOST: usize = 128 << 20;
-    // It takes seconds, and those who relay wait for something to happen.
+    // The text is made before the relays start. It takes seconds, and a relay gives up after 20 without an event.
     let said = pattern(7, MOST + (64 << 10));
     let (accelerator, mut four) = (accelerator(), four());
     let mut joined = four.join(&accelerator);

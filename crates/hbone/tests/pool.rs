@@ -61,7 +61,7 @@ async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
     .await;
 }
 
-/// Whether a group that has opened a tunnel of a shared pool, and uses it no more, pays for the streams of another group.
+/// Returns true if a group that opened a tunnel, and uses it no more, pays for the streams of another group.
 async fn pays_for_others(users: Users) -> bool {
     local(async {
         let executor = Executor::default();

@@ -1,5 +1,5 @@
-// Command envoywaypoint writes into a directory what a stock Envoy needs to be a waypoint of a mesh of the local engine: the configuration
-// that an istiod gives a waypoint, and keys that the mesh's authority signs. Pods find the directory where a manifest in it is applied.
+// Command envoywaypoint writes the configuration and keys with which a stock Envoy is a waypoint of a local mesh. The configuration is the
+// one that an istiod gives a waypoint. The mesh's authority signs the keys. Pods see the directory if a manifest in it is applied.
 package main
 
 import (

@@ -21,18 +21,18 @@ pub struct PoolKey {
     /// The client's pod. The tunnel is dialled in the pod's network namespace, and its memory counts for the pod alone.
     /// Identity and address do not identify a pod: replicas share an identity, and every pod has the loopback addresses.
     pub pod: WorkloadUid,
-    /// Those whose streams share the tunnels.
+    /// The sources whose streams share the tunnels.
     pub users: Users,
 }
 
-/// Those whose streams share the tunnels of one key.
+/// The number of sources whose streams share the tunnels of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Users {
-    /// Any number, who do not know one another: where streams that nobody reads keep a tunnel, another one is opened.
+    /// Any number. If unread streams fill a tunnel, another one is opened for the other sources.
     All,
-    /// Several, who delay only one another: each further tunnel would take 64 KiB beside the budget.
+    /// Several of one namespace. No tunnel is opened beside a filled one: each would take 64 KiB beside the budget.
     Few,
-    /// One, who delays only itself. The tunnels take its turns.
+    /// One. The tunnels take the turns of this source, and none is opened beside a filled one.
     One,
 }
 

@@ -280,7 +280,7 @@ pub async fn echo(
     }
 }
 
-/// Begins an answer with `some`, and resets it once `is_read`: a reset takes the content with it that nobody has read.
+/// Begins an answer with `some`, and resets it once `is_read`. A reset discards content that the client has not read.
 pub async fn break_off(
     exchange: server::Exchange,
     is_read: Rc<Cell<bool>>,

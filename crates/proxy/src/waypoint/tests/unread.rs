@@ -202,8 +202,8 @@ fn an_idle_connection_in_a_tunnel_that_others_hold_up_is_not_used() {
             assert_eq!(answer(exchange).await.0.status(), Status::OK);
         }
         drop((answers, clients));
-        // All but one are taken by answers that nobody reads, which are asked for at once: a tunnel that stands still gets no
-        // further stream.
+        // Answers that nobody reads take all connections but one. They are asked for at once, since a tunnel that is held up gets
+        // no further stream.
         let mut clients = Vec::new();
         for number in 0..NOISY {
             clients.push(connect(number).await);
