@@ -175,7 +175,7 @@ func playAlone(o options, input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	// Where sessions have equal parts of the machine, this one is last. The file is there on such machines alone.
+	// The write puts this process's session last where the scheduler groups tasks by session. Other kernels lack the file.
 	_ = os.WriteFile("/proc/self/autogroup", []byte("19"), 0)
 	stop := make(chan struct{})
 	go func() {

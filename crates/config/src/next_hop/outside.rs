@@ -197,15 +197,17 @@ impl Resolve {
                 what,
             });
         }
+        // A translator sends it there.
+        let there = Some(meant(address)).filter(|there| *there != address);
         let owner_of = |address| owner(snapshot, source, address);
-        if let Some(owner) = owner_of(address).or_else(|| owner_of(meant(address))) {
+        if let Some(owner) = owner_of(address).or_else(|| there.and_then(owner_of)) {
             return Err(Refusal::HostInMesh {
                 host: host.to_owned(),
                 address,
                 owner,
             });
         }
-        for address in [address, meant(address)] {
+        for address in std::iter::once(address).chain(there) {
             unknown(snapshot.wants_address(&source.network, address))?;
         }
         let picked = Picked::only(&self.workload, self.port, avoid);

@@ -112,11 +112,14 @@ impl Draft {
         let (snapshot, source) = (asker.snapshot, asker.source);
         // A translator would send it to the pod or service of the mesh.
         let there = meant(target.ip());
-        let is_theirs = snapshot.workload(&workload.network, there).is_some()
-            || snapshot
-                .virtual_service(&source.namespace, &workload.network, there)
-                .is_some();
-        let target = match is_theirs {
+        let is_in_mesh = || {
+            let (network, namespace) = (&workload.network, &source.namespace);
+            snapshot.workload(network, there).is_some()
+                || snapshot
+                    .virtual_service(namespace, network, there)
+                    .is_some()
+        };
+        let target = match there != target.ip() && is_in_mesh() {
             true => SocketAddr::new(there, target.port()),
             false => target,
         };

@@ -319,12 +319,10 @@ impl Upstream {
     /// The connections of HTTP/2 of this owner.
     fn apart(&self, owner: Owner) -> Rc<SharedConnections> {
         let mut apart = self.apart.borrow_mut();
-        if let Some(connections) = apart.get(&owner) {
-            return Rc::clone(connections);
-        }
-        let connections = Rc::new(SharedConnections::of(owner.clone()));
-        apart.insert(owner, Rc::clone(&connections));
-        connections
+        let connections = apart
+            .entry(owner)
+            .or_insert_with_key(|owner| Rc::new(SharedConnections::of(owner.clone())));
+        Rc::clone(connections)
     }
 
     /// True if an owner keeps its connections of HTTP/2 for further requests.
