@@ -32,6 +32,8 @@ meshed() {
     k -n lateen-system logs "$node" --tail=200 | grep 'direction="inbound"' | found 'src.identity="spiffe://cluster.local/ns/enrol/sa/client"'
 }
 check "a request between the nodes carries the client's identity, says the server's proxy" eventually 60 meshed
+# The server may end the connections that began outside of the mesh a moment later, in plain text.
+check "the connections from before have ended" eventually 60 none_open enrol/client1 80
 
 watch_wire tcp
 answer=$(in_pod enrol/client1 curl -s --max-time 30 "http://$IP2:8080/marker-captured")

@@ -4,7 +4,6 @@
 # identity and by address, and who leaves the mesh has nothing left of it.
 # lane: dual
 # families: dual
-# needs: ss
 source "$(dirname "$0")/lib.sh"
 [ "$IP_FAMILIES" = dual ] || { not_ok "the cluster has both families: start it with IP_FAMILIES=dual tests/kube/up.sh"; finish; }
 captured() { # NAMESPACE COUNT
@@ -33,8 +32,7 @@ sleep 5
 load_end kept
 load_end new
 # The server may end the connections that began outside of the mesh a moment later, in plain text.
-over() { ! in_pod dual/client1 ss -Htn state connected exclude time-wait 'dport = :80' | grep .; }
-check "the connections from before have ended" eventually 60 over
+check "the connections from before have ended" eventually 60 none_open dual/client1 80
 
 watch_wire tcp
 answer=$(in_pod dual/client1 curl -gs --max-time 30 "http://[$IP6]:8080/marker-pod6")

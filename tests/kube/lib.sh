@@ -8,7 +8,7 @@ KUBE=$ROOT/tests/kube
 SUITE=$(basename "${BASH_SOURCE[1]:-suite}" .sh)
 source "$ROOT/tests/needs.sh"
 # shellcheck disable=SC2046
-needs curl jq nft tcpdump $(sed -n 's/^# needs: //p' "${BASH_SOURCE[-1]}" 2>/dev/null)
+needs curl jq nft ss tcpdump $(sed -n 's/^# needs: //p' "${BASH_SOURCE[-1]}" 2>/dev/null)
 source "$KUBE/cluster/common.sh"
 set +e
 in_run "$(the_name)"
@@ -87,6 +87,12 @@ in_pod() {
   local ns
   ns=$(pod_netns "${1%/*}" "${1#*/}") || { echo "no network namespace of pod $1" >&2; return 1; }
   nsenter --net="$ns" -- "${@:2}"
+}
+# none_open NAMESPACE/POD PORT: the pod has no TCP connection open to that port.
+none_open() {
+  local open
+  open=$(in_pod "$1" ss -Htn state connected exclude time-wait "dport = :$2") || return 1
+  [ -z "$open" ] || { echo "$open"; return 1; }
 }
 # rules_of NAMESPACE/POD: rules that somebody has put into the pod's network, of nftables and of routing. What cannot be read is not nothing.
 rules_of() {
