@@ -26,6 +26,10 @@ const pollEvery = 300 * time.Millisecond
 func poll(ctx context.Context, look func(context.Context) (done bool, err error)) error {
 	for {
 		done, err := look(ctx)
+		if err != nil && (ctx.Err() != nil || hurried(err)) {
+			<-ctx.Done() // the answer is the same as if the time had ended between two looks
+			return context.Cause(ctx)
+		}
 		if err != nil || done {
 			return err
 		}
