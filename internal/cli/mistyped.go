@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,12 +63,12 @@ func unknownCommand(above *cobra.Command, verb string, rest ...string) error {
 	return usageError{&api.Error{Message: fmt.Sprintf("unknown command %q", verb), Fix: didYouMean("", spelling.Nearest(verb, verbs))}}
 }
 
-// unknownFlag adds to the error of a flag that does not exist the one that was probably meant. Behind a single dash that is a word of
+// wrongFlag adds to the error of a flag that does not exist the one that was probably meant, and words that of a value. Behind a single dash that is a word of
 // several letters, each of which is read as a flag of its own.
-func unknownFlag(cmd *cobra.Command, err error) error {
+func wrongFlag(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {
-		return err
+		return unreadableValue(err)
 	}
 	word := missing.GetSpecifiedName()
 	if letters, _, _ := strings.Cut(missing.GetSpecifiedShortnames(), "="); letters != "" {
@@ -79,6 +80,33 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	var flags []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
 	return &api.Error{Message: err.Error(), Fix: didYouMean("--", spelling.Nearest(word, flags))}
+}
+
+// unreadableValue words the error of a flag's value by the type of the flag: the parser tells which of its functions failed. An error of
+// another kind is returned as it is.
+func unreadableValue(err error) error {
+	var unreadable *pflag.InvalidValueError
+	if !errors.As(err, &unreadable) {
+		return err
+	}
+	flag := unreadable.GetFlag()
+	message := func(what string) string { return fmt.Sprintf("--%s: %q %s", flag.Name, unreadable.GetValue(), what) }
+	if errors.Is(err, strconv.ErrRange) {
+		return &api.Error{Message: message("is out of range"), Fix: "give a smaller number"}
+	}
+	switch flag.Value.Type() {
+	case "bool":
+		return &api.Error{Message: message("is neither true nor false"), Fix: fmt.Sprintf("--%s or --%[1]s=false", flag.Name)}
+	case "duration":
+		return &api.Error{Message: message("is not a duration"), Fix: "write a number with its unit, such as 500ms, 30s or 2m"}
+	case "float64Slice":
+		return &api.Error{Message: message("is not a list of numbers"), Fix: "write numbers with commas between them, such as 1,2.5"}
+	case "int", "int64":
+		return &api.Error{Message: message("is not a whole number"), Fix: "write digits alone, such as 2"}
+	case "uint64":
+		return &api.Error{Message: message("is not a whole number from 0"), Fix: "write digits alone, such as 2"}
+	}
+	return err
 }
 
 // oneDash is the error of a flag's name behind a single dash. It is looked for in what was typed: to the parser -namespace is the flag -n

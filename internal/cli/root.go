@@ -126,7 +126,7 @@ func newApp(env Env) *app {
 			return cmd.Help()
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{unknownFlag(cmd, err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{wrongFlag(cmd, err)} })
 	a.root = root
 	a.nameFlag(root)
 	root.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: $KUBECONFIG, then ~/.kube/config)")
