@@ -28,11 +28,19 @@ impl Endpoint {
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSet {
     list: Vec<Endpoint>,
-    tables: [OnceLock<(TableKey, Arc<Table>)>; TABLES],
+    /// Boxed, since most services of a mesh have no client here.
+    tables: [OnceLock<Box<Kept>>; TABLES],
 }
 
 /// Tables that a set keeps. Clients of one node are of one place, and few services have more ports.
 const TABLES: usize = 8;
+
+/// A table that a set keeps.
+#[derive(Debug, Clone)]
+struct Kept {
+    key: TableKey,
+    table: Arc<Table>,
+}
 
 /// What the choice among a service's endpoints depends on, besides the service and its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +101,7 @@ impl EndpointSet {
         let mut free = None;
         for slot in &self.tables {
             match slot.get() {
-                Some((key, table)) if key.is(port, waypoint, client) => return draw(table),
+                Some(kept) if kept.key.is(port, waypoint, client) => return draw(&kept.table),
                 Some(_) => {}
                 None => {
                     free = Some(slot);
@@ -110,7 +118,7 @@ impl EndpointSet {
                 place: place_of(client).map(Strng::clone),
             };
             // Another worker may have been faster; then the next client makes one more, which goes into the next slot.
-            let _ = slot.set((key, table));
+            let _ = slot.set(Box::new(Kept { key, table }));
         }
         drawn
     }

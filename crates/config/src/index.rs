@@ -20,7 +20,30 @@ pub(crate) trait Ranked: Clone {
 /// Objects by a key that need not be unique; those of one key in a fixed order, best first, so that an answer never
 /// depends on the order of arrival. Cloning costs nothing.
 #[derive(Debug, Clone)]
-pub(crate) struct Index<K: Hash + Eq, V>(HashTrieMapSync<K, Arc<[Arc<V>]>>);
+pub(crate) struct Index<K: Hash + Eq, V>(HashTrieMapSync<K, List<V>>);
+
+/// The objects of one key. Most keys have one, which needs no list of its own.
+#[derive(Debug, Clone)]
+enum List<V> {
+    One(Arc<V>),
+    Many(Arc<[Arc<V>]>),
+}
+
+impl<V> List<V> {
+    fn of(objects: Vec<Arc<V>>) -> Option<Self> {
+        match <[Arc<V>; 1]>::try_from(objects) {
+            Ok([object]) => Some(Self::One(object)),
+            Err(objects) => (!objects.is_empty()).then(|| Self::Many(objects.into())),
+        }
+    }
+
+    fn as_slice(&self) -> &[Arc<V>] {
+        match self {
+            Self::One(object) => std::slice::from_ref(object),
+            Self::Many(objects) => objects,
+        }
+    }
+}
 
 impl<K: Hash + Eq, V> Default for Index<K, V> {
     fn default() -> Self {
@@ -35,7 +58,9 @@ impl<K: Hash + Eq, V: Ranked> Index<K, V> {
             Ok(at) => list[at] = value,
             Err(at) => list.insert(at, value),
         }
-        self.0.insert_mut(key, list.into());
+        if let Some(list) = List::of(list) {
+            self.0.insert_mut(key, list);
+        }
     }
 
     pub(crate) fn remove(&mut self, key: &K, value: &V)
@@ -48,10 +73,10 @@ impl<K: Hash + Eq, V: Ranked> Index<K, V> {
             .filter(|known| known.rank(value) != Ordering::Equal)
             .cloned()
             .collect();
-        if rest.is_empty() {
-            self.0.remove_mut(key);
+        if let Some(list) = List::of(rest) {
+            self.0.insert_mut(key.clone(), list);
         } else {
-            self.0.insert_mut(key.clone(), rest.into());
+            self.0.remove_mut(key);
         }
     }
 
@@ -59,11 +84,11 @@ impl<K: Hash + Eq, V: Ranked> Index<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(key).map_or(&[], |list| list)
+        self.0.get(key).map_or(&[], List::as_slice)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<V>> {
-        self.0.values().flat_map(|list| list.iter())
+        self.0.values().flat_map(List::as_slice)
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) type Remove = fn(&mut dyn Resources, &'static Kind, &str);
 /// is kept as its parser made it.
 pub(crate) trait Resources {
     /// Puts a workload or a service. Refused, the version before stays.
-    fn put_address(&mut self, name: &str, address: workload::Address) -> Result<(), Rejection>;
+    fn put_address(&mut self, name: &Strng, address: workload::Address) -> Result<(), Rejection>;
 
     /// Removes a workload or a service.
     fn remove_address(&mut self, name: &str);

@@ -21,11 +21,13 @@ mod rejection;
 mod resource;
 pub mod resource_kinds;
 mod service;
+mod siblings;
 mod snapshot;
 mod store;
 mod typed;
 mod wire;
 mod workload;
+mod workload_parser;
 
 pub use batch::Batch;
 pub use dump::Dump;
@@ -43,7 +45,8 @@ pub use service::{
 pub use snapshot::Snapshot;
 pub use store::Store;
 pub use workload::{
-    ApplicationTunnel, Health, Locality, NetworkMode, Protocol, TunnelProtocol, Workload,
+    ApplicationTunnel, Health, Locality, NetworkMode, Protocol, ServedPorts, TunnelProtocol,
+    Workload,
 };
 
 /// The key of a service: its namespace and its hostname.

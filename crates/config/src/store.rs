@@ -14,6 +14,7 @@ use crate::attached::{Attachments, Content, Target};
 use crate::endpoints::{Endpoint, EndpointSet};
 use crate::kind::Resources;
 use crate::resource::Entry;
+use crate::siblings::Siblings;
 use crate::workload::NetworkMode;
 use crate::{
     Batch, Kind, Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization,
@@ -112,20 +113,20 @@ impl Store {
 
     /// Takes in a workload or a service; refused, the version before stays.
     pub fn upsert(&mut self, name: &str, address: proto::Address) -> Result<(), Rejection> {
+        self.insert_address(&name.into(), address)
+    }
+
+    fn insert_address(&mut self, name: &Strng, address: proto::Address) -> Result<(), Rejection> {
         match address.r#type.ok_or(Rejection::Empty)? {
             Type::Workload(wire) => {
-                let workload = Workload::parse(wire)?;
-                if workload.uid.as_str() != name {
-                    return Err(Rejection::OtherName {
-                        inner: workload.uid.to_string(),
-                    });
-                }
+                let siblings = self.siblings(&wire);
+                let workload = Workload::parse(name, wire, &siblings)?;
                 self.remove(name);
                 self.insert_workload(Arc::new(workload));
             }
             Type::Service(wire) => {
                 let service = Service::parse(wire)?;
-                if service.key.to_string() != name {
+                if service.key.to_string() != **name {
                     return Err(Rejection::OtherName {
                         inner: service.key.to_string(),
                     });
@@ -136,6 +137,15 @@ impl Store {
         }
         self.changed = true;
         Ok(())
+    }
+
+    /// Workloads of a service of this one.
+    fn siblings(&self, wire: &proto::Workload) -> Siblings {
+        let keys = wire.services.keys();
+        keys.filter_map(|key| self.members.get(&key.parse::<ServiceKey>().ok()?))
+            .find(|members| !members.is_empty())
+            .map(|members| Siblings::of(members.values()))
+            .unwrap_or_default()
     }
 
     /// Forgets a workload or a service.
@@ -340,16 +350,14 @@ impl Store {
     fn renew_endpoints(&mut self, key: ServiceKey) {
         match self.members.get(&key) {
             Some(members) if !members.is_empty() => {
-                let endpoints = members
-                    .values()
-                    .filter_map(|workload| {
-                        let ports = workload.services.get(&key)?.clone();
-                        Some(Endpoint {
-                            workload: workload.clone(),
-                            ports,
-                        })
+                let mut endpoints = Vec::with_capacity(members.len());
+                endpoints.extend(members.values().filter_map(|workload| {
+                    let ports = workload.services.get(&key)?.clone();
+                    Some(Endpoint {
+                        workload: workload.clone(),
+                        ports,
                     })
-                    .collect();
+                }));
                 self.next
                     .endpoints
                     .insert_mut(key, Arc::new(EndpointSet::new(endpoints)));
@@ -367,8 +375,8 @@ impl Store {
 }
 
 impl Resources for Store {
-    fn put_address(&mut self, name: &str, address: proto::Address) -> Result<(), Rejection> {
-        self.upsert(name, address)
+    fn put_address(&mut self, name: &Strng, address: proto::Address) -> Result<(), Rejection> {
+        self.insert_address(name, address)
     }
 
     fn remove_address(&mut self, name: &str) {

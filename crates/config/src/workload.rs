@@ -1,18 +1,16 @@
 //! A workload as WDS describes it. The serialized form is the one that ztunnel dumps and `istioctl` reads.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use lateen_balance::Place;
 use lateen_policy::written;
-use lateen_proto::workload as proto;
 use lateen_types::{Identity, Strng, WorkloadUid};
 use serde::{Serialize, Serializer};
 
+use crate::ServiceKey;
 use crate::gateway::GatewayAddress;
 use crate::port_map::PortMap;
-use crate::{Rejection, ServiceKey, wire};
 
 /// One workload: a pod, a virtual machine, an external endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,10 +21,10 @@ pub struct Workload {
     pub addresses: Vec<IpAddr>,
     /// What traffic addressed to the workload itself, not to a service, passes first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waypoint: Option<GatewayAddress>,
+    pub waypoint: Option<Arc<GatewayAddress>>,
     /// What traffic from other networks passes first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network_gateway: Option<GatewayAddress>,
+    pub network_gateway: Option<Arc<GatewayAddress>>,
     /// How it takes connections.
     pub protocol: Protocol,
     /// Whether its addresses are its own.
@@ -74,11 +72,11 @@ pub struct Workload {
     /// Its cluster.
     pub cluster_id: Strng,
     /// Where it runs.
-    #[serde(skip_serializing_if = "Locality::is_unknown")]
-    pub locality: Locality,
+    #[serde(skip_serializing_if = "is_unknown")]
+    pub locality: Arc<Locality>,
     /// The services that it serves, and on which ports.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "keys")]
-    pub services: BTreeMap<ServiceKey, Arc<[PortMap]>>,
+    #[serde(skip_serializing_if = "ServedPorts::is_empty")]
+    pub services: ServedPorts,
     /// Relative weight as an endpoint; 0 takes it out of the draw.
     pub capacity: u32,
 }
@@ -100,6 +98,44 @@ impl Workload {
         self.application_tunnel.as_ref().is_some_and(|tunnel| {
             tunnel.protocol == TunnelProtocol::Proxy && tunnel.port.is_none_or(|own| own == port)
         })
+    }
+}
+
+/// The services that a workload serves, each with the ports on which it says that it does. They are in the order of their keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServedPorts(pub(crate) Box<[(ServiceKey, Arc<[PortMap]>)]>);
+
+impl ServedPorts {
+    /// Whether it serves none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The keys of the services.
+    pub fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    /// The ports of a service, if it serves it.
+    pub fn get(&self, service: &ServiceKey) -> Option<&Arc<[PortMap]>> {
+        self.entry(service).map(|(_, ports)| ports)
+    }
+
+    /// Whether it serves this service.
+    pub fn contains_key(&self, service: &ServiceKey) -> bool {
+        self.entry(service).is_some()
+    }
+
+    /// The key and the ports of a service, if it serves it.
+    pub(crate) fn entry(&self, service: &ServiceKey) -> Option<&(ServiceKey, Arc<[PortMap]>)> {
+        let at = self.0.binary_search_by(|(key, _)| key.cmp(service)).ok()?;
+        self.0.get(at)
+    }
+}
+
+impl Serialize for ServedPorts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.keys())
     }
 }
 
@@ -167,84 +203,6 @@ pub enum TunnelProtocol {
 }
 
 impl Workload {
-    pub(crate) fn parse(wire: proto::Workload) -> Result<Self, Rejection> {
-        if wire.uid.is_empty() {
-            return Err(Rejection::Missing { field: "uid" });
-        }
-        let protocol = match wire::known("tunnel_protocol", wire.tunnel_protocol)? {
-            proto::TunnelProtocol::None => Protocol::Tcp,
-            proto::TunnelProtocol::Hbone => Protocol::Hbone,
-            proto::TunnelProtocol::LegacyIstioMtls => return Err(Rejection::LegacyMtls),
-        };
-        let identity = Identity::new(
-            or_default(&wire.trust_domain, "cluster.local"),
-            &wire.namespace,
-            or_default(&wire.service_account, "default"),
-        )?;
-        let services = wire
-            .services
-            .iter()
-            .map(|(key, list)| Ok((key.parse::<ServiceKey>()?, wire::ports(&list.ports)?.into())))
-            .collect::<Result<_, Rejection>>()?;
-        Ok(Self {
-            addresses: wire
-                .addresses
-                .iter()
-                .map(|bytes| wire::address("addresses", bytes))
-                .collect::<Result<_, _>>()?,
-            waypoint: wire
-                .waypoint
-                .as_ref()
-                .map(|at| GatewayAddress::parse("waypoint", at))
-                .transpose()?,
-            network_gateway: wire
-                .network_gateway
-                .as_ref()
-                .map(|at| GatewayAddress::parse("network_gateway", at))
-                .transpose()?,
-            protocol,
-            network_mode: match wire::known("network_mode", wire.network_mode)? {
-                proto::NetworkMode::Standard => NetworkMode::Standard,
-                proto::NetworkMode::HostNetwork => NetworkMode::HostNetwork,
-            },
-            uid: WorkloadUid(wire.uid.into()),
-            name: wire.name.into(),
-            namespace: identity.namespace().clone(),
-            identity,
-            network: wire.network.into(),
-            workload_name: wire.workload_name.into(),
-            workload_type: match wire::known("workload_type", wire.workload_type)? {
-                proto::WorkloadType::Deployment => "deployment",
-                proto::WorkloadType::Cronjob => "cronjob",
-                proto::WorkloadType::Pod => "pod",
-                proto::WorkloadType::Job => "job",
-            },
-            canonical_name: wire.canonical_name.into(),
-            canonical_revision: wire.canonical_revision.into(),
-            hostname: wire.hostname.into(),
-            node: wire.node.into(),
-            native_tunnel: wire.native_tunnel,
-            application_tunnel: wire
-                .application_tunnel
-                .as_ref()
-                .map(ApplicationTunnel::parse)
-                .transpose()?,
-            authorization_policies: wire
-                .authorization_policies
-                .into_iter()
-                .map(Strng::from)
-                .collect(),
-            status: match wire::known("status", wire.status)? {
-                proto::WorkloadStatus::Healthy => Health::Healthy,
-                proto::WorkloadStatus::Unhealthy => Health::Unhealthy,
-            },
-            cluster_id: or_default(&wire.cluster_id, "Kubernetes").into(),
-            locality: wire.locality.map(Locality::from).unwrap_or_default(),
-            services,
-            capacity: wire.capacity.unwrap_or(1),
-        })
-    }
-
     /// Where it is, for ranking endpoints.
     pub fn place(&self) -> Place<'_> {
         Place {
@@ -272,40 +230,8 @@ pub(crate) fn target_port(ports: &[PortMap], port: u16) -> Option<u16> {
     })
 }
 
-impl ApplicationTunnel {
-    fn parse(wire: &proto::ApplicationTunnel) -> Result<Self, Rejection> {
-        use proto::application_tunnel::Protocol;
-        Ok(Self {
-            protocol: match wire::known("application_tunnel.protocol", wire.protocol)? {
-                Protocol::None => TunnelProtocol::None,
-                Protocol::Proxy => TunnelProtocol::Proxy,
-            },
-            port: match wire::port_or_zero("application_tunnel.port", wire.port)? {
-                0 => None,
-                port => Some(port),
-            },
-        })
-    }
-}
-
-impl Locality {
-    fn is_unknown(&self) -> bool {
-        self.region.is_empty() && self.zone.is_empty() && self.subzone.is_empty()
-    }
-}
-
-impl From<proto::Locality> for Locality {
-    fn from(wire: proto::Locality) -> Self {
-        Self {
-            region: wire.region.into(),
-            zone: wire.zone.into(),
-            subzone: wire.subzone.into(),
-        }
-    }
-}
-
-fn or_default<'a>(text: &'a str, default: &'a str) -> &'a str {
-    if text.is_empty() { default } else { text }
+fn is_unknown(at: &Locality) -> bool {
+    at.region.is_empty() && at.zone.is_empty() && at.subzone.is_empty()
 }
 
 fn is_empty(text: &Strng) -> bool {
@@ -317,11 +243,4 @@ fn identity_parts<S: Serializer>(identity: &Identity, serializer: S) -> Result<S
         ("trustDomain", &**identity.trust_domain()),
         ("serviceAccount", &**identity.service_account()),
     ])
-}
-
-fn keys<S: Serializer>(
-    services: &BTreeMap<ServiceKey, Arc<[PortMap]>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(services.keys())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
@@ -13,7 +14,11 @@ const SCHEME: &str = "spiffe://";
 ///
 /// The three parts are never empty and hold no `/`, so the text form is unambiguous.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identity {
+pub struct Identity(Arc<Parts>);
+
+/// One allocation, so that a copy of an identity changes one reference count.
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Parts {
     trust_domain: Strng,
     namespace: Strng,
     service_account: Strng,
@@ -38,26 +43,26 @@ impl Identity {
                 });
             }
         }
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             trust_domain: trust_domain.into(),
             namespace: namespace.into(),
             service_account: service_account.into(),
-        })
+        })))
     }
 
     /// The authority that vouches for the identity.
     pub fn trust_domain(&self) -> &Strng {
-        &self.trust_domain
+        &self.0.trust_domain
     }
 
     /// The Kubernetes namespace.
     pub fn namespace(&self) -> &Strng {
-        &self.namespace
+        &self.0.namespace
     }
 
     /// The Kubernetes service account.
     pub fn service_account(&self) -> &Strng {
-        &self.service_account
+        &self.0.service_account
     }
 
     /// The whole identity as it stands in a certificate.
@@ -69,11 +74,11 @@ impl Identity {
     pub fn pieces(&self) -> [&str; 6] {
         [
             SCHEME,
-            &self.trust_domain,
+            &self.0.trust_domain,
             "/ns/",
-            &self.namespace,
+            &self.0.namespace,
             "/sa/",
-            &self.service_account,
+            &self.0.service_account,
         ]
     }
 
@@ -90,7 +95,7 @@ impl fmt::Display for Identity {
         write!(
             f,
             "{SCHEME}{}/ns/{}/sa/{}",
-            self.trust_domain, self.namespace, self.service_account
+            self.0.trust_domain, self.0.namespace, self.0.service_account
         )
     }
 }

@@ -186,7 +186,7 @@ fn is_waypoint_of(
     let network = snapshot.network();
     let serves = |waypoint| snapshot.serves(waypoint, local);
     if let Some(workload) = snapshot.workload(network, asked) {
-        return Ok(workload.waypoint.as_ref().is_some_and(serves));
+        return Ok(workload.waypoint.as_deref().is_some_and(serves));
     }
     if let Some(service) = snapshot.service(network, asked) {
         return Ok(service.waypoints().any(serves));

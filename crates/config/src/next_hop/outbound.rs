@@ -260,7 +260,7 @@ fn to_workload<'s>(
     workload: &Arc<Workload>,
     destination: SocketAddr,
 ) -> Result<Placed<'s>, Refusal> {
-    if let Some(waypoint) = &workload.waypoint
+    if let Some(waypoint) = workload.waypoint.as_deref()
         && !asker.is_waypoint([waypoint].into_iter())
     {
         let behind = || format!("workload {}", workload.uid);

@@ -129,7 +129,7 @@ impl Draft {
             && !snapshot.is_cluster_ip(&workload.network, address);
         match snapshot.workload(&workload.network, address) {
             Some(found) if found.protocol == Protocol::Hbone && (found.is_pod() || !is_pods) => {
-                if let Some(waypoint) = &found.waypoint
+                if let Some(waypoint) = found.waypoint.as_deref()
                     && !asker.is_waypoint([waypoint].into_iter())
                 {
                     return Ok(Placed::Waypoint {

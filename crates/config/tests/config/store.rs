@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use lateen_config::{Snapshot, Store};
-use lateen_proto::workload::{Address, NetworkMode, Service, Workload, address, service};
+use lateen_config::{ServiceKey, Snapshot, Store};
+use lateen_proto::workload::{Address, NetworkMode, PortList, Service, Workload, address, service};
 use proptest::prelude::*;
 
 use super::support::{self, Resource, at, bytes, pod};
@@ -360,4 +360,25 @@ fn a_pod_is_found_only_with_its_own_service_account_and_on_its_own_node() {
     );
     assert!(snapshot.workload_of_pod("other", "web", "web").is_none());
     assert!(snapshot.workload_of_pod("default", "far", "far").is_none());
+}
+
+#[test]
+fn services_whose_keys_and_names_differ_in_order_are_found() {
+    let mut store = Store::new("", None);
+    let mut workload = pod("w", "10.0.0.1");
+    for (key, port) in [("a-b/x", 81), ("a/x", 80)] {
+        let ports = support::ports(&[(port, port)]);
+        workload.services.insert(key.into(), PortList { ports });
+    }
+    let (name, address) = workload.named();
+    store.upsert(&name, address).unwrap();
+    let snapshot = store.snapshot();
+    let found = snapshot.workload("", [10, 0, 0, 1].into()).unwrap();
+    let keys: Vec<_> = found.services.keys().map(ToString::to_string).collect();
+    assert_eq!(keys, ["a/x", "a-b/x"]);
+    for (namespace, port) in [("a", 80), ("a-b", 81)] {
+        let key = ServiceKey::new(namespace, "x");
+        assert_eq!(found.target_port(&key, port), Some(port));
+    }
+    assert!(!found.services.contains_key(&ServiceKey::new("b", "x")));
 }

@@ -244,7 +244,7 @@ pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
         Target::Workload(workload) => {
             let uid = workload.uid.as_str();
             let now = snapshot.workload_by_uid(uid);
-            let waypoint = now.and_then(|workload| workload.waypoint.as_ref());
+            let waypoint = now.and_then(|workload| workload.waypoint.as_deref());
             (waypoint.is_some_and(serves), Cow::Borrowed(uid))
         }
     };

@@ -1,0 +1,61 @@
+//! What a new workload has in common with others of its service. Pods of one Deployment agree in most of their texts, and a
+//! mesh has tens of thousands of pods.
+
+use std::sync::Arc;
+
+use lateen_types::{Identity, Strng};
+
+use crate::Workload;
+
+/// A few workloads of one service, whose values a new workload shares where they are equal.
+///
+/// Values are shared within a service and not within the mesh: workers copy them for each connection, and all of them would
+/// write to one reference count.
+#[derive(Debug, Default)]
+pub(crate) struct Siblings(Vec<Arc<Workload>>);
+
+impl Siblings {
+    /// So many are compared: pods of one service are on several nodes and in several zones.
+    const MOST: usize = 8;
+
+    /// The first of these workloads.
+    pub(crate) fn of<'a>(workloads: impl Iterator<Item = &'a Arc<Workload>>) -> Self {
+        Self(workloads.take(Self::MOST).cloned().collect())
+    }
+
+    /// A sibling's text that is equal, or a new one.
+    pub(crate) fn text(&self, field: fn(&Workload) -> &Strng, text: &str) -> Strng {
+        self.find(|workload| Some(field(workload)).filter(|known| ***known == *text))
+            .unwrap_or_else(|| text.into())
+    }
+
+    /// A sibling's value that is equal, or this one.
+    pub(crate) fn value<T: PartialEq>(
+        &self,
+        field: impl Fn(&Workload) -> Option<&Arc<T>>,
+        value: T,
+    ) -> Arc<T> {
+        self.find(|workload| field(workload).filter(|known| ***known == value))
+            .unwrap_or_else(|| Arc::new(value))
+    }
+
+    /// A sibling's identity of these parts.
+    pub(crate) fn identity(&self, parts: [&str; 3]) -> Option<Identity> {
+        self.find(|Workload { identity, .. }| {
+            let known = [
+                identity.trust_domain(),
+                identity.namespace(),
+                identity.service_account(),
+            ];
+            (known.map(|part| &**part) == parts).then_some(identity)
+        })
+    }
+
+    /// What the first sibling that has it has.
+    pub(crate) fn find<'a, T: Clone + 'a>(
+        &'a self,
+        get: impl Fn(&'a Workload) -> Option<&'a T>,
+    ) -> Option<T> {
+        self.0.iter().find_map(|workload| get(workload)).cloned()
+    }
+}
