@@ -28,7 +28,7 @@ impl Endpoint {
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSet {
     list: Vec<Endpoint>,
-    /// Boxed, since most services of a mesh have no client here.
+    /// Each table is boxed, since most services of a mesh have no client here.
     tables: [OnceLock<Box<Kept>>; TABLES],
 }
 

@@ -1,5 +1,5 @@
-//! What a new workload has in common with others of its service. Pods of one Deployment agree in most of their texts, and a
-//! mesh has tens of thousands of pods.
+//! Siblings of a new workload: they serve a service that it serves. Pods of one Deployment agree in most of their texts, and a
+//! mesh has tens of thousands of pods, so equal values are kept once.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::Workload;
 pub(crate) struct Siblings(Vec<Arc<Workload>>);
 
 impl Siblings {
-    /// So many are compared: pods of one service are on several nodes and in several zones.
+    /// The most siblings that are compared. One would not do: pods of one service are on several nodes and in several zones.
     const MOST: usize = 8;
 
-    /// The first of these workloads.
+    /// Takes the first [`Siblings::MOST`] of these workloads.
     pub(crate) fn of<'a>(workloads: impl Iterator<Item = &'a Arc<Workload>>) -> Self {
         Self(workloads.take(Self::MOST).cloned().collect())
     }
 
-    /// A sibling's text that is equal, or a new one.
+    /// Returns a sibling's text that is equal, or a new one.
     pub(crate) fn text(&self, field: fn(&Workload) -> &Strng, text: &str) -> Strng {
         self.find(|workload| Some(field(workload)).filter(|known| ***known == *text))
             .unwrap_or_else(|| text.into())
     }
 
-    /// A sibling's value that is equal, or this one.
+    /// Returns a sibling's value that is equal, or this one.
     pub(crate) fn value<T: PartialEq>(
         &self,
         field: impl Fn(&Workload) -> Option<&Arc<T>>,
@@ -39,7 +39,7 @@ impl Siblings {
             .unwrap_or_else(|| Arc::new(value))
     }
 
-    /// A sibling's identity of these parts.
+    /// Returns a sibling's identity that has these parts: trust domain, namespace and service account.
     pub(crate) fn identity(&self, parts: [&str; 3]) -> Option<Identity> {
         self.find(|Workload { identity, .. }| {
             let known = [
@@ -51,7 +51,7 @@ impl Siblings {
         })
     }
 
-    /// What the first sibling that has it has.
+    /// Calls `get` for one sibling after the other, and copies the first value that it returns.
     pub(crate) fn find<'a, T: Clone + 'a>(
         &'a self,
         get: impl Fn(&'a Workload) -> Option<&'a T>,

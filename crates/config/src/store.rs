@@ -139,7 +139,7 @@ impl Store {
         Ok(())
     }
 
-    /// Workloads of a service of this one.
+    /// Returns workloads that serve a service which this one serves.
     fn siblings(&self, wire: &proto::Workload) -> Siblings {
         let keys = wire.services.keys();
         keys.filter_map(|key| self.members.get(&key.parse::<ServiceKey>().ok()?))

@@ -106,27 +106,27 @@ impl Workload {
 pub struct ServedPorts(pub(crate) Box<[(ServiceKey, Arc<[PortMap]>)]>);
 
 impl ServedPorts {
-    /// Whether it serves none.
+    /// Returns whether the workload serves no service.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The keys of the services.
+    /// Returns the keys of the services, in their order.
     pub fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The ports of a service, if it serves it.
+    /// Returns the ports of a service, if the workload serves it.
     pub fn get(&self, service: &ServiceKey) -> Option<&Arc<[PortMap]>> {
         self.entry(service).map(|(_, ports)| ports)
     }
 
-    /// Whether it serves this service.
+    /// Returns whether the workload serves this service.
     pub fn contains_key(&self, service: &ServiceKey) -> bool {
         self.entry(service).is_some()
     }
 
-    /// The key and the ports of a service, if it serves it.
+    /// Returns the key and the ports of a service, if the workload serves it.
     pub(crate) fn entry(&self, service: &ServiceKey) -> Option<&(ServiceKey, Arc<[PortMap]>)> {
         let at = self.0.binary_search_by(|(key, _)| key.cmp(service)).ok()?;
         self.0.get(at)
