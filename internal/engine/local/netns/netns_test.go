@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,16 +55,30 @@ func TestDoRunsInsideAndNobodyElseDoes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Every thread that the runtime may pick from now on is at home.
+	// A thread answers before it ends. Once those are gone, every thread that the runtime may pick is at home.
+	deadline := time.Now().Add(time.Minute)
+	for away := threadsOutside(t, home); len(away) > 0; away = threadsOutside(t, home) {
+		if time.Now().After(deadline) {
+			t.Fatalf("threads stay outside: %v", away)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// threadsOutside returns the threads whose network namespace is not home, with the one that each is in.
+func threadsOutside(t *testing.T, home string) map[string]string {
+	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
+	away := map[string]string{}
 	for _, task := range tasks {
 		if ns, err := os.Readlink(task); err == nil && ns != home {
-			t.Errorf("%s is in %s", task, ns)
+			away[task] = ns
 		}
 	}
+	return away
 }
 
 func TestDoPassesErrorsOn(t *testing.T) {
