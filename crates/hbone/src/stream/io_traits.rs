@@ -63,6 +63,10 @@ impl AsyncRead for Stream {
         let n = this.unread.len().min(buf.remaining());
         buf.put_slice(&this.unread[..n]);
         this.unread.advance(n);
+        if this.unread.is_empty() {
+            // Even an empty part keeps the buffer that it was read into.
+            this.unread = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }
