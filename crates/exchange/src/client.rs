@@ -32,14 +32,14 @@ pub fn open<IO: AsyncRead + AsyncWrite + Unpin>(
         Protocol::Http1 => Codec::Client1(ClientConnection::new(config.http1)),
         Protocol::Http2 => {
             let http2 = lateen_h2::Connection::client(&config.http2, Timestamp::default());
-            Codec::Http2(http2)
+            Codec::Http2(Box::new(http2))
         }
     };
     let config = Config {
         account: None,
         ..config
     };
-    let driver = Driver::new(io, codec, config, false);
+    let driver = Driver::new(io, codec, Rc::new(config), false);
     let shared = driver.shared.clone();
     (Handle(Rc::new(Owner(shared))), Connection { driver })
 }

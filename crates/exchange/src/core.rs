@@ -26,9 +26,8 @@ const LEAST_SEND: usize = 4096;
 /// The state of a connection; clones share it.
 pub(crate) type Shared = crate::shared::Shared<Core>;
 
-/// The state machine of the protocol. A connection has one for its whole life, so its size matters little.
+/// The state machine of the protocol.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)]
 pub(crate) enum Codec {
     Server1(ServerConnection),
     Client1(ClientConnection),
@@ -36,7 +35,8 @@ pub(crate) enum Codec {
     Tunnel(lateen_h1::Tunnel),
     /// Only while HTTP/1 becomes a tunnel.
     Moving,
-    Http2(lateen_h2::Connection),
+    /// In a box, for it is much larger than the others.
+    Http2(Box<lateen_h2::Connection>),
 }
 
 impl Codec {
@@ -104,6 +104,9 @@ pub(crate) struct Core {
     ended: Option<ConnectionError>,
     origin: Instant,
 }
+
+// Every connection has one, and most are idle.
+const _: () = assert!(size_of::<Core>() <= 704);
 
 impl Shared {
     pub(crate) fn new(codec: Codec, config: Rc<Config>) -> Self {
@@ -386,8 +389,14 @@ impl Core {
     /// Gives memory back that an idle connection does not need.
     pub(crate) fn rest(&mut self) {
         self.streams.rest();
-        if let Codec::Http2(http2) = &mut self.codec {
-            http2.rest();
+        match &mut self.codec {
+            Codec::Server1(http1) => http1.rest(),
+            Codec::Client1(http1) => http1.rest(),
+            Codec::Http2(http2) => http2.rest(),
+            Codec::Tunnel(_) | Codec::Moving => {}
+        }
+        if self.incoming.is_empty() {
+            self.incoming = VecDeque::new();
         }
     }
 

@@ -29,10 +29,10 @@ pub(crate) struct Driver<IO> {
 }
 
 impl<IO> Driver<IO> {
-    pub(crate) fn new(io: IO, codec: Codec, config: Config, lingers: bool) -> Self {
+    pub(crate) fn new(io: IO, codec: Codec, config: Rc<Config>, lingers: bool) -> Self {
         let timer = config.timeouts.map(Timer::new);
         Driver {
-            shared: Shared::new(codec, Rc::new(config)),
+            shared: Shared::new(codec, config),
             transport: Transport::new(io),
             lingers: lingers && timer.is_some(),
             timer,

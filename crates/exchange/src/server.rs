@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::ops::Deref;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lateen_h1::ServerConnection;
@@ -34,12 +35,15 @@ pub struct Connection<IO> {
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// A connection over a byte stream, whose protocol the configuration says. [`Config::timeouts`] need a runtime of tokio.
-    pub fn new(io: IO, config: Config) -> Self {
+    ///
+    /// Connections may share a configuration.
+    pub fn new(io: IO, config: impl Into<Rc<Config>>) -> Self {
+        let config = config.into();
         let codec = match config.protocol {
             Protocol::Http1 => Codec::Server1(ServerConnection::new(config.http1)),
             Protocol::Http2 => {
                 let http2 = lateen_h2::Connection::server(&config.http2, Timestamp::default());
-                Codec::Http2(http2)
+                Codec::Http2(Box::new(http2))
             }
         };
         Connection {

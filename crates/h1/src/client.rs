@@ -257,6 +257,11 @@ impl ClientConnection {
         self.output.len()
     }
 
+    /// Gives memory back that an idle connection does not need. The next message asks for it again.
+    pub fn rest(&mut self) {
+        self.output.rest();
+    }
+
     /// The tunnel behind [`ClientEvent::Tunnel`], once the request is written as a whole. Otherwise the connection itself.
     pub fn into_tunnel(self) -> Result<Tunnel, Box<ClientConnection>> {
         match self.inbound {

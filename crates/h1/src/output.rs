@@ -53,6 +53,13 @@ impl Output {
         Ok(())
     }
 
+    /// Gives memory back if nothing waits.
+    pub(crate) fn rest(&mut self) {
+        if self.len == 0 {
+            *self = Output::default();
+        }
+    }
+
     #[inline]
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         let Ok(()) = self.small(|out| -> Result<(), std::convert::Infallible> {
@@ -144,6 +151,8 @@ mod tests {
             }
             prop_assert_eq!(got, expected);
             prop_assert!(output.small.capacity() <= KEPT && output.segments.is_empty());
+            output.rest();
+            prop_assert_eq!((output.small.capacity(), output.segments.capacity()), (0, 0));
         }
     }
 }

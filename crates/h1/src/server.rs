@@ -293,6 +293,11 @@ impl ServerConnection {
         self.output.len()
     }
 
+    /// Gives memory back that an idle connection does not need. The next message asks for it again.
+    pub fn rest(&mut self) {
+        self.output.rest();
+    }
+
     /// The tunnel behind an answer that accepted an upgrade or CONNECT. Otherwise the connection itself.
     pub fn into_tunnel(self) -> Result<Tunnel, Box<ServerConnection>> {
         match self.answer {
