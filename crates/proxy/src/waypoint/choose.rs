@@ -29,12 +29,15 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
-    /// The waypoint dials none of the addresses that the hostname of an endpoint has.
+    /// The waypoint dials none of the addresses that the hostname of an endpoint has, or no way leads on from the one that was picked.
     #[error("{refusal}")]
-    NotDialled {
+    Behind {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
+    /// The hostname of the endpoint leads to a service whose endpoints were all tried.
+    #[error("no other endpoint is left")]
+    TriedBehind { endpoint: WorkloadUid },
     /// The hostname of the endpoint has no address.
     #[error("{error}")]
     EndpointName {
@@ -97,7 +100,7 @@ impl NoEndpoint {
     /// The endpoint that alone is to blame: another one may do better.
     fn blamed(&self) -> Option<&WorkloadUid> {
         match self {
-            Self::NotDialled { endpoint, .. } => Some(endpoint),
+            Self::Behind { endpoint, .. } | Self::TriedBehind { endpoint } => Some(endpoint),
             Self::EndpointName { endpoint, error } if error.blames_name() => Some(endpoint),
             _ => None,
         }
@@ -292,20 +295,24 @@ async fn settle(
             .of_endpoint(hostname)
             .await
             .map_err(nameless)?;
-        admit(&resolve, own, &mut answers).map_err(|refusal| NoEndpoint::NotDialled {
+        let behind = |refusal| NoEndpoint::Behind {
             endpoint: resolve.workload.uid.clone(),
             refusal,
-        })?;
+        };
+        admit(&resolve, own, &mut answers).map_err(behind)?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let address = match is_round_robin {
             true => picked(&resolve, hostname, &answers, first),
             false => picked(&resolve, hostname, &answers, random),
         }
         .map_err(nameless)?;
-        let choice = resolve.at(snapshot, own, address, &avoid, random)?;
+        let choice = resolve
+            .at(snapshot, own, address, &avoid, random)
+            .map_err(behind)?;
         if choice.avoided {
-            // The name leads to a service whose endpoints were all tried.
-            return Err(NoEndpoint::Tried);
+            return Err(NoEndpoint::TriedBehind {
+                endpoint: resolve.workload.uid.clone(),
+            });
         }
         if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {
             let endpoint = Endpoint::of(choice.next_hop).of_host(hostname.clone());

@@ -322,9 +322,10 @@ fn an_endpoint_on_the_waypoints_own_machine_or_link_is_sent_nothing() {
     });
 }
 
-/// Requests to an entry of two endpoints, of which one has a hostname with these addresses, all reach the other one.
-async fn the_other_endpoint_is_asked(addresses: Vec<[u8; 4]>) {
+/// Requests to an entry of two endpoints, of which one has a hostname with the addresses of `bad`, all reach the other one.
+async fn the_other_endpoint_is_asked(bad: impl FnOnce(&mut World) -> Vec<[u8; 4]>) {
     let mut world = World::unconfigured();
+    let addresses = bad(&mut world);
     world.put_entry("shop.test", 90, |service| {
         service.ports[0].app_protocol = AppProtocol::Http11.into();
     });
@@ -353,12 +354,30 @@ async fn the_other_endpoint_is_asked(addresses: Vec<[u8; 4]>) {
 
 #[test]
 fn an_endpoint_whose_addresses_are_all_refused_leaves_requests_to_the_others() {
-    local(the_other_endpoint_is_asked(vec![[0, 0, 0, 0]]));
+    local(the_other_endpoint_is_asked(|_| vec![[0, 0, 0, 0]]));
 }
 
 #[test]
 fn an_endpoint_whose_hostname_has_no_address_leaves_requests_to_the_others() {
-    local(the_other_endpoint_is_asked(vec![]));
+    local(the_other_endpoint_is_asked(|_| vec![]));
+}
+
+#[test]
+fn an_endpoint_whose_hostname_leads_to_a_service_without_endpoints_leaves_requests_to_the_others() {
+    local(the_other_endpoint_is_asked(|world| {
+        world.put_service_of_8080("behind", 99);
+        vec![octets(world.ip(99, 1))]
+    }));
+}
+
+#[test]
+fn an_endpoint_whose_hostname_leads_to_a_dead_pod_leaves_requests_to_the_others() {
+    local(the_other_endpoint_is_asked(|world| {
+        let dead = wds::plain(wds::workload("dead", "n2", world.ip(3, 1)));
+        world.put_workload(wds::serving(dead, "behind", 8080, 8080));
+        world.put_service_of_8080("behind", 99);
+        vec![octets(world.ip(99, 1))]
+    }));
 }
 
 #[test]

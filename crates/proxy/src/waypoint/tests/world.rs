@@ -265,6 +265,15 @@ impl World {
         );
     }
 
+    /// A service of port 8080 at 127.n.`number`.1 that is bound to nobody. Endpoints of entries may lead to it.
+    pub fn put_service_of_8080(&mut self, name: &str, number: u8) {
+        let service = wds::service(name, self.ip(number, 1), 8080, 8080);
+        self.put(
+            wds::service_name("default", name),
+            wds::service_resource(service),
+        );
+    }
+
     /// Has a service name a waypoint that nobody finds.
     pub fn lead_elsewhere(&mut self, name: &str, number: u8) {
         let mut service = self.service(name, number, AppProtocol::Unknown);
