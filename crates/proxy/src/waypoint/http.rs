@@ -26,102 +26,105 @@ const ROUNDS: usize = 8;
 ///
 /// When the process drains, all destinations leave, and are gone when the time for last requests is over: otherwise a client that
 /// keeps its connection for later would hold the process until the deadline.
-pub(super) async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
+pub(super) fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     session: Rc<Session>,
     io: IO,
     protocol: Protocol,
-) {
-    let account = session.tunnel.account.clone();
-    let config = session.waypoint.server_config(protocol, account);
+) -> impl Future<Output = ()> {
+    let config = session.tunnel.config(protocol);
     let mut connection = server::Connection::new(io, config);
-    let mut requests = Slots::default();
-    let mut draining = pin!(session.waypoint.worker.draining());
-    let watched = Watched::new(&session);
-    let seat = session
-        .waypoint
-        .listing
-        .enter(session.about(match protocol {
-            Protocol::Http1 => "HTTP/1.1",
-            Protocol::Http2 => "HTTP/2",
-        }));
-    // Boxed, for a connection needs it in a drain alone.
-    let mut last_request: Option<Pin<Box<Sleep>>> = None;
-    let (mut is_draining, mut is_over, mut has_asked) = (false, false, false);
-    // The waker of the task, as `draining` knows it.
-    let mut known: Option<Waker> = None;
-    let mut turn = |requests: &mut Slots<_>, cx: &mut Context<'_>| {
-        let is_known = known
-            .as_ref()
-            .is_some_and(|known| known.will_wake(cx.waker()));
-        if !is_known {
-            known = Some(cx.waker().clone());
-        }
-        let asks = last_request.is_none() && (!is_known || session.waypoint.worker.is_draining());
-        let mut standing = watched.poll_standing(cx);
-        if asks && draining.as_mut().poll(cx).is_ready() {
-            let left = session.waypoint.timeouts.last_request;
-            last_request = Some(Box::pin(sleep(left)));
-        }
-        if let Some(over) = &mut last_request {
-            standing = match (over.as_mut().poll(cx), standing) {
-                (Poll::Pending, Standing::Bound) => Standing::Leaving,
-                (Poll::Pending, standing) => standing,
-                (Poll::Ready(()), _) => Standing::Unbound,
-            };
-        }
-        let is_told_at_once = protocol == Protocol::Http2 && has_asked || !requests.is_empty();
-        let ends_idle =
-            standing == Standing::Unbound || standing == Standing::Leaving && is_told_at_once;
-        if !is_draining && ends_idle {
-            is_draining = true;
-            connection.drain();
-        }
-        for round in 0..ROUNDS {
-            // An answer of a request that was woken leaves with the connection's first turn.
-            let ((), is_due) = connection.attend(|| requests.poll());
-            // The first round has the turn for which the task may have been woken.
-            let has_turn = !is_over && (is_due || round == 0);
-            while has_turn && !is_over {
-                match connection.poll_next(cx) {
-                    Poll::Pending => break,
-                    Poll::Ready(Ok(Some((head, exchange)))) => {
-                        has_asked = true;
-                        requests.push(request::serve(Rc::clone(&session), head, exchange));
-                        if !is_draining && standing == Standing::Leaving {
-                            is_draining = true;
-                            connection.drain();
+    // An async function would have room for its arguments twice, and most connections are idle.
+    async move {
+        let mut requests = Slots::default();
+        let mut draining = pin!(session.waypoint.worker.draining());
+        let watched = Watched::new(&session);
+        let seat = session
+            .waypoint
+            .listing
+            .enter(session.about(match protocol {
+                Protocol::Http1 => "HTTP/1.1",
+                Protocol::Http2 => "HTTP/2",
+            }));
+        // Boxed, for a connection needs it in a drain alone.
+        let mut last_request: Option<Pin<Box<Sleep>>> = None;
+        let (mut is_draining, mut is_over, mut has_asked) = (false, false, false);
+        // The waker of the task, as `draining` knows it.
+        let mut known: Option<Waker> = None;
+        let mut turn = |requests: &mut Slots<_>, cx: &mut Context<'_>| {
+            let is_known = known
+                .as_ref()
+                .is_some_and(|known| known.will_wake(cx.waker()));
+            if !is_known {
+                known = Some(cx.waker().clone());
+            }
+            let asks =
+                last_request.is_none() && (!is_known || session.waypoint.worker.is_draining());
+            let mut standing = watched.poll_standing(cx);
+            if asks && draining.as_mut().poll(cx).is_ready() {
+                let left = session.waypoint.timeouts.last_request;
+                last_request = Some(Box::pin(sleep(left)));
+            }
+            if let Some(over) = &mut last_request {
+                standing = match (over.as_mut().poll(cx), standing) {
+                    (Poll::Pending, Standing::Bound) => Standing::Leaving,
+                    (Poll::Pending, standing) => standing,
+                    (Poll::Ready(()), _) => Standing::Unbound,
+                };
+            }
+            let is_told_at_once = protocol == Protocol::Http2 && has_asked || !requests.is_empty();
+            let ends_idle =
+                standing == Standing::Unbound || standing == Standing::Leaving && is_told_at_once;
+            if !is_draining && ends_idle {
+                is_draining = true;
+                connection.drain();
+            }
+            for round in 0..ROUNDS {
+                // An answer of a request that was woken leaves with the connection's first turn.
+                let ((), is_due) = connection.attend(|| requests.poll());
+                // The first round has the turn for which the task may have been woken.
+                let has_turn = !is_over && (is_due || round == 0);
+                while has_turn && !is_over {
+                    match connection.poll_next(cx) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(Some((head, exchange)))) => {
+                            has_asked = true;
+                            requests.push(request::serve(Rc::clone(&session), head, exchange));
+                            if !is_draining && standing == Standing::Leaving {
+                                is_draining = true;
+                                connection.drain();
+                            }
+                            if protocol == Protocol::Http1 {
+                                // The next one comes behind the answer of this one.
+                                break;
+                            }
                         }
-                        if protocol == Protocol::Http1 {
-                            // The next one comes behind the answer of this one.
-                            break;
+                        Poll::Ready(Ok(None)) => is_over = true,
+                        Poll::Ready(Err(error)) => {
+                            is_over = true;
+                            tracing::debug!(client = %session.tunnel.client, %error, "a connection of a client ended");
                         }
-                    }
-                    Poll::Ready(Ok(None)) => is_over = true,
-                    Poll::Ready(Err(error)) => {
-                        is_over = true;
-                        tracing::debug!(client = %session.tunnel.client, %error, "a connection of a client ended");
                     }
                 }
+                while let Some(status) = connection.next_refused() {
+                    request::refused(&session, status);
+                }
+                seat.note(requests.len(), connection.bytes());
+                if is_over && requests.is_empty() {
+                    return Poll::Ready(());
+                }
+                if !requests.is_woken() {
+                    return Poll::Pending;
+                }
             }
-            while let Some(status) = connection.next_refused() {
-                request::refused(&session, status);
-            }
-            seat.note(requests.len(), connection.bytes());
-            if is_over && requests.is_empty() {
-                return Poll::Ready(());
-            }
-            if !requests.is_woken() {
-                return Poll::Pending;
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    };
-    poll_fn(|cx| {
-        requests.attend(cx);
-        let turned = turn(&mut requests, cx);
-        requests.rest(cx);
-        turned
-    })
-    .await;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        };
+        poll_fn(|cx| {
+            requests.attend(cx);
+            let turned = turn(&mut requests, cx);
+            requests.rest(cx);
+            turned
+        })
+        .await;
+    }
 }

@@ -17,7 +17,7 @@ use lateen_executor::Executor;
 use lateen_hbone::Settings;
 use lateen_identity::{IssueError, Issued, Issuer, Manager};
 use lateen_runtime::{Role as _, Worker};
-use lateen_telemetry::{BuildInfo, LogShare, Metrics};
+use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_tls::Rules;
 use lateen_types::{Identity, VerifiedPeer};
 use tokio::task::unconstrained;
@@ -98,13 +98,9 @@ impl Connections {
         let view = view.expect("the configuration names the proxy's pod and its Gateway");
         let destination = select(&view, &waypoint.own, &asked.service.into());
         let destination = destination.expect("the service is bound to the Gateway");
-        let tunnel = Rc::new(TunnelPeer {
-            account: waypoint.accounts.of(asked.client.identity()),
-            log_share: LogShare::of(asked.client.identity()),
-            peer: asked.client.clone(),
-            client: asked.source,
-            local: asked.service,
-        });
+        let peer = asked.client.clone();
+        let tunnel = TunnelPeer::new(waypoint, peer, asked.source, asked.service);
+        let tunnel = Rc::new(tunnel);
         let session = Session::new(waypoint, &tunnel, &view, destination, (None, None));
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());

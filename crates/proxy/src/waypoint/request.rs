@@ -59,7 +59,7 @@ async fn admit(session: &Session, request: FramedRequest, record: &Record) -> Re
         return Err(NO_UPSTREAM);
     };
     let mut id = || request_id(session);
-    let head = match request.canonical(&view.mesh.rules, &session.downstream, &mut id) {
+    let head = match request.canonical(&view.mesh.rules, &session.tunnel.downstream, &mut id) {
         Ok(mut head) => {
             if head::asks_for_tunnel(&head) {
                 // It is kept for as long as the tunnel lives, for policies that come later.

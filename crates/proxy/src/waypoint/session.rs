@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use lateen_config::ServiceKey;
 use lateen_config::l7::Standing;
-use lateen_exchange::Account;
+use lateen_exchange::{Account, Config, Protocol};
 use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
@@ -30,10 +30,40 @@ pub(super) struct TunnelPeer {
     pub(super) client: SocketAddr,
     /// The address that it dialled.
     pub(super) local: SocketAddr,
+    /// What header trust goes by.
+    pub(super) downstream: Downstream,
     /// The memory of its identity's requests, and of answers to them.
     pub(super) account: Account,
+    /// Parameters of its connections: HTTP/1 and HTTP/2.
+    configs: [Rc<Config>; 2],
     /// The share of the log's buffer that lines about it have.
     pub(super) log_share: LogShare,
+}
+
+impl TunnelPeer {
+    /// A peer that has proven its identity. `client` is its address, and `local` the one that it dialled.
+    pub(super) fn new(
+        waypoint: &Waypoint,
+        peer: VerifiedPeer,
+        client: SocketAddr,
+        local: SocketAddr,
+    ) -> Self {
+        let account = waypoint.accounts.of(peer.identity());
+        Self {
+            client,
+            local,
+            downstream: Downstream::new(PeerKind::Mesh, client, Scheme::Http),
+            configs: waypoint.server_configs(&account),
+            account,
+            log_share: LogShare::of(peer.identity()),
+            peer,
+        }
+    }
+
+    /// Parameters of its connections in this protocol.
+    pub(super) fn config(&self, protocol: Protocol) -> Rc<Config> {
+        Rc::clone(&self.configs[usize::from(protocol == Protocol::Http2)])
+    }
 }
 
 /// One stream.
@@ -49,8 +79,6 @@ pub(super) struct Session {
     pub(super) service_number: u32,
     /// The peer, as policies have judged it.
     pub(super) judge: Judge,
-    /// What header trust goes by.
-    pub(super) downstream: Downstream,
     /// What the source's proxy says about the connection. Relayed connections carry it on.
     pub(super) baggage: Option<Baggage>,
     pub(super) forwarded: Option<Forwarded>,
@@ -63,6 +91,9 @@ pub(super) struct Session {
     /// The service as it was last looked up, while its view is in force.
     service_view: RefCell<Weak<ServiceView>>,
 }
+
+// Every open connection has one.
+const _: () = assert!(size_of::<Session>() <= 656);
 
 impl Session {
     /// The facts of a stream to a destination.
@@ -95,7 +126,6 @@ impl Session {
             service_number,
             source_name: source_name.or_else(|| source.canonical_service.clone()),
             source,
-            downstream: Downstream::new(PeerKind::Mesh, *client, Scheme::Http),
             judge: Judge::default(),
             waypoint: Rc::clone(waypoint),
             tunnel: Rc::clone(tunnel),

@@ -100,6 +100,10 @@ impl<F: Future<Output = ()>> Slots<F> {
 
     fn add(&mut self) -> usize {
         let number = self.slots.len();
+        if number == 0 {
+            // Most connections have one request after the other.
+            self.slots.reserve_exact(1);
+        }
         let flag = Arc::new(Flag {
             number,
             is_woken: AtomicBool::new(false),

@@ -219,13 +219,14 @@ impl Waypoint {
         }
     }
 
-    /// Parameters of a client's connection, which this account pays for.
-    pub(super) fn server_config(&self, protocol: Protocol, account: Account) -> Config {
-        let config = &self.server[usize::from(protocol == Protocol::Http2)];
-        Config {
-            account: Some(account),
-            ..config.clone()
-        }
+    /// Parameters of clients' connections that this account pays for: HTTP/1 and HTTP/2.
+    pub(super) fn server_configs(&self, account: &Account) -> [Rc<Config>; 2] {
+        self.server.each_ref().map(|config| {
+            Rc::new(Config {
+                account: Some(account.clone()),
+                ..config.clone()
+            })
+        })
     }
 
     /// Parameters of a connection to an endpoint.

@@ -1,7 +1,8 @@
 //! One stream of a tunnel: select its destination, find its protocol, serve it.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,32 +23,56 @@ use super::sniff::{
 use super::state::Waypoint;
 use super::{http, tcp};
 
+/// The rest of a stream's life, once its protocol is known.
+type Rest = Pin<Box<dyn Future<Output = ()>>>;
+
 /// Serves a stream to its end, or refuses it.
-pub(super) async fn serve(waypoint: Rc<Waypoint>, tunnel: Rc<TunnelPeer>, incoming: Incoming) {
+pub(super) fn serve(
+    waypoint: Rc<Waypoint>,
+    tunnel: Rc<TunnelPeer>,
+    incoming: Incoming,
+) -> impl Future<Output = ()> {
+    // Each part has a box that is gone with it: a connection that waits for its next request keeps no room for its beginning, nor
+    // for protocols that it does not speak.
+    let begun = Box::pin(begin_stream(waypoint, tunnel, incoming));
+    async move {
+        if let Some(rest) = begun.await {
+            rest.await;
+        }
+    }
+}
+
+/// Finds the destination and the protocol of a stream. Returns what is left to do, if it was not refused.
+async fn begin_stream(
+    waypoint: Rc<Waypoint>,
+    tunnel: Rc<TunnelPeer>,
+    incoming: Incoming,
+) -> Option<Rest> {
     let session = match open(&waypoint, &tunnel, &incoming).await {
         Ok(session) => session,
         Err(refused) => {
             let status = refused.status();
             tell(&tunnel, &incoming, status, &refused);
-            return incoming.refuse(status);
+            incoming.refuse(status);
+            return None;
         }
     };
     match session.destination.protocol {
         PortProtocol::Tls if session.destination.names_host => {
-            if let Some(stream) = accept(&session, incoming) {
-                serve_tls(session, stream).await;
-            }
+            let stream = accept(&session, incoming)?;
+            Box::pin(begin_tls(session, stream)).await
         }
-        PortProtocol::Tcp | PortProtocol::Tls => tcp::admit(session, incoming).await,
+        PortProtocol::Tcp | PortProtocol::Tls => {
+            let (server, stream) = Box::pin(tcp::admit(session, incoming)).await?;
+            Some(Box::pin(server.relay(stream)))
+        }
         PortProtocol::Http1 | PortProtocol::Http2 | PortProtocol::Grpc => {
-            if let Some(stream) = accept(&session, incoming) {
-                serve_http(session, stream).await;
-            }
+            let stream = accept(&session, incoming)?;
+            begin_http(session, stream).await
         }
         PortProtocol::Unknown => {
-            if let Some(stream) = accept(&session, incoming) {
-                detect(session, stream).await;
-            }
+            let stream = accept(&session, incoming)?;
+            Box::pin(detect(session, stream)).await
         }
     }
 }
@@ -93,13 +118,17 @@ fn accept(session: &Session, incoming: Incoming) -> Option<Stream> {
     }
 }
 
-/// Serves a stream of a port whose owner says HTTP, of whichever version the client speaks.
-async fn serve_http(session: Rc<Session>, mut stream: Stream) {
+/// Begins a stream of a port whose owner says HTTP, of whichever version the client speaks.
+async fn begin_http(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let begun = tokio::select! {
         biased;
-        begun = begin(&mut stream) => begun,
-        () = session.waypoint.ends_idle() => return close(stream).await,
-        () = silent(session.waypoint.timeouts.idle) => return close(stream).await,
+        begun = begin(&mut stream) => Some(begun),
+        () = session.waypoint.ends_idle() => None,
+        () = silent(session.waypoint.timeouts.idle) => None,
+    };
+    let Some(begun) = begun else {
+        close(stream).await;
+        return None;
     };
     let first = match begun {
         Ok(begun) => decide_version(&mut stream, begun).await,
@@ -112,28 +141,36 @@ async fn serve_http(session: Rc<Session>, mut stream: Stream) {
                 // What is no HTTP is answered with 400.
                 _ => Protocol::Http1,
             };
-            http::serve(session, Rewound::new(bytes, stream), protocol).await;
+            Some(Box::pin(http::serve(
+                session,
+                Rewound::new(bytes, stream),
+                protocol,
+            )))
         }
-        Err(error) => gone(&session, &error),
+        Err(error) => {
+            gone(&session, &error);
+            None
+        }
     }
 }
 
-/// Serves a TLS connection whose server name is the host that it is for. Its bytes are relayed as they are.
-async fn serve_tls(session: Rc<Session>, mut stream: Stream) {
+/// Begins a TLS connection whose server name is the host that it is for. Its bytes are relayed as they are.
+async fn begin_tls(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let mut hold = Hold::new(&session.tunnel.account);
     let read = tokio::select! {
         biased;
-        read = hello(&mut stream, &mut hold) => read,
-        () = session.waypoint.ends_idle() => return close(stream).await,
+        read = hello(&mut stream, &mut hold) => Some(read),
+        () = session.waypoint.ends_idle() => None,
+    };
+    let Some(read) = read else {
+        close(stream).await;
+        return None;
     };
     match read {
         Ok((bytes, ServerName::Known(name))) => {
             session.set_server_name(name);
-            let server = tcp::connect(&session).await;
-            drop(hold);
-            if let Some(server) = server {
-                server.relay_behind(bytes, stream).await;
-            }
+            let server = tcp::connect(&session).await?;
+            return Some(Box::pin(server.relay_behind(bytes, stream)));
         }
         Ok((_, ServerName::NoRoom)) => tcp::refuse_full(&session, "ClientHello"),
         Ok((_, ServerName::Unnamed)) => {
@@ -146,34 +183,35 @@ async fn serve_tls(session: Rc<Session>, mut stream: Stream) {
         }
         Err(error) => gone(&session, &error),
     }
+    None
 }
 
-/// Serves a stream of a port whose protocol nobody names. Where the client waits for its server to speak first, that is
+/// Begins a stream of a port whose protocol nobody names. Where the client waits for its server to speak first, that is
 /// dialled, and the first of the two that speaks decides.
-async fn detect(session: Rc<Session>, mut stream: Stream) {
+async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let silence = session.waypoint.timeouts.silence;
     let (begun, server) = match timeout(silence, begin(&mut stream)).await {
         Ok(begun) => (begun, None),
         Err(_) => {
-            let Some(mut server) = tcp::connect(&session).await else {
-                return;
-            };
+            let mut server = tcp::connect(&session).await?;
             let spoken = tokio::select! {
                 biased;
                 spoken = server.speaks_before(begin(&mut stream)) => spoken,
                 // Nobody waits for anything.
                 () = session.waypoint.ends_idle() => {
                     server.leave();
-                    return close(stream).await;
+                    close(stream).await;
+                    return None;
                 }
             };
             match spoken {
                 Some(begun) => (begun, Some(server)),
                 None if may_be_settings(server.greeting()) && session.looks_for_tokens().await => {
                     server.leave();
-                    return tcp::refuse_unclear(&session);
+                    tcp::refuse_unclear(&session);
+                    return None;
                 }
-                None => return server.relay(stream).await,
+                None => return Some(Box::pin(server.relay(stream))),
             }
         }
     };
@@ -188,7 +226,8 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             if let Some(server) = server {
                 server.leave();
             }
-            return gone(&session, &error);
+            gone(&session, &error);
+            return None;
         }
     };
     let protocol = match detected {
@@ -198,33 +237,34 @@ async fn detect(session: Rc<Session>, mut stream: Stream) {
             if let Some(server) = server {
                 server.leave();
             }
-            return tcp::refuse_full(&session, "first line");
+            tcp::refuse_full(&session, "first line");
+            return None;
         }
         Detected::Other if may_be_request(&bytes) && session.looks_for_tokens().await => {
             if let Some(server) = server {
                 server.leave();
             }
-            return tcp::refuse_unclear(&session);
+            tcp::refuse_unclear(&session);
+            return None;
         }
         Detected::Other => {
             let server = match server {
-                Some(server) => Some(server),
-                None => tcp::connect(&session).await,
+                Some(server) => server,
+                None => tcp::connect(&session).await?,
             };
-            drop(hold);
-            if let Some(server) = server {
-                server.relay_behind(bytes, stream).await;
-            }
-            return;
+            return Some(Box::pin(server.relay_behind(bytes, stream)));
         }
     };
     if let Some(server) = server {
         // Requests have connections of their own.
         server.leave();
     }
-    // The connection has room for them, reads them at once, and charges them.
-    drop(hold);
-    http::serve(session, Rewound::new(bytes, stream), protocol).await;
+    // The connection has room for the first bytes, reads them at once, and charges them.
+    Some(Box::pin(http::serve(
+        session,
+        Rewound::new(bytes, stream),
+        protocol,
+    )))
 }
 
 /// Resolves when a client has said nothing for too long.
@@ -243,4 +283,22 @@ async fn close(mut stream: Stream) {
 
 fn gone(session: &Session, error: &io::Error) {
     tracing::debug!(client = %session.tunnel.client, %error, "a client left before it spoke");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the future that a function returns, in bytes.
+    fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A connection that waits for its next request has these two futures, and no others.
+    #[test]
+    fn a_connection_that_waits_keeps_no_room_for_its_beginning() {
+        assert!(size(serve) <= 48, "{}", size(serve));
+        let http = size(http::serve::<Rewound<Stream>>);
+        assert!(http <= 832, "{http}");
+    }
 }

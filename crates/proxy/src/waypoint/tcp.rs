@@ -45,17 +45,20 @@ pub(super) struct Server {
     greeting: Bytes,
 }
 
-/// Serves a stream of a port that its owner keeps from proxies. It is answered when the endpoint is connected, so that the
-/// client sees a refused connection as one.
-pub(super) async fn admit(session: Rc<Session>, mut incoming: Incoming) {
+/// Connects a stream of a port that its owner keeps from proxies. It is answered when the endpoint is connected, so that the
+/// client sees a refused connection as one. A failure is told.
+pub(super) async fn admit(
+    session: Rc<Session>,
+    mut incoming: Incoming,
+) -> Option<(Server, Stream)> {
     let connected = tokio::select! {
         connected = reach(&session) => connected,
         // Nobody waits for the endpoint any more.
-        () = incoming.cancelled() => return,
+        () = incoming.cancelled() => return None,
     };
     match connected {
         Ok(server) => match incoming.accept(None) {
-            Ok(stream) => server.relay(stream).await,
+            Ok(stream) => return Some((server, stream)),
             Err(error) => server.end(ResponseFlags::ConnectionFailure, error.to_string()),
         },
         Err(failure) => {
@@ -67,6 +70,7 @@ pub(super) async fn admit(session: Rc<Session>, mut incoming: Incoming) {
             incoming.refuse(status);
         }
     }
+    None
 }
 
 /// Connects a stream that was accepted already. A failure is told, and ends the stream.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use lateen_accept::LoadGuard;
 use lateen_hbone::{self as hbone, CloseReason};
-use lateen_telemetry::{LogShare, Reporter};
+use lateen_telemetry::Reporter;
 use lateen_tls::{TlsError, TlsStream};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -104,13 +104,7 @@ async fn handshake(
             tunnel.ask(Guarded::OUTER);
             Ok(Proven {
                 tunnel,
-                peer: TunnelPeer {
-                    account: waypoint.accounts.of(peer.identity()),
-                    log_share: LogShare::of(peer.identity()),
-                    peer,
-                    client,
-                    local,
-                },
+                peer: TunnelPeer::new(waypoint, peer, client, local),
                 retirement,
                 counted,
             })
