@@ -82,22 +82,26 @@ impl Core {
         if self.input.is_empty() || self.ended().is_some() || self.is_full() {
             return Ok(None);
         }
-        match &mut self.codec {
+        let came = match &mut self.codec {
             Codec::Server1(http1) => match http1.receive(&mut self.input) {
-                Ok(Some(event)) => Ok(Some(self.serve1(event))),
-                Ok(None) => Ok(None),
-                Err(error) => Err(self.refuse1(error)),
+                Ok(event) => event.map(|event| self.serve1(event)),
+                Err(error) => return Err(self.refuse1(error)),
             },
-            Codec::Client1(http1) => match http1.receive(&mut self.input)? {
-                Some(event) => Ok(Some(self.hear1(event))),
-                None => Ok(None),
-            },
+            Codec::Client1(http1) => {
+                let event = http1.receive(&mut self.input)?;
+                event.map(|event| self.hear1(event))
+            }
             Codec::Tunnel(tunnel) => {
                 let bytes = tunnel.receive(&mut self.input);
-                Ok(Some(self.data1(&bytes, false)))
+                Some(self.data1(&bytes, false))
             }
-            Codec::Moving | Codec::Http2(_) => Ok(None),
+            Codec::Moving | Codec::Http2(_) => None,
+        };
+        if self.input.is_empty() {
+            // Even an empty part keeps the buffer that it was read into.
+            self.input = Bytes::new();
         }
+        Ok(came)
     }
 
     /// The end of the peer's direction.

@@ -205,7 +205,7 @@ impl Timer {
         for entry in core.streams.iter_mut() {
             entry.inbox.settle();
         }
-        if is_idle {
+        if is_idle || matches!(core.codec, Codec::Tunnel(_)) {
             core.rest();
         }
         // A peer that answers no PING of the drain, or takes no byte, would keep the connection for ever.

@@ -45,4 +45,9 @@ impl Tunnel {
     pub fn queued(&self) -> usize {
         self.output.len()
     }
+
+    /// Gives memory back if nothing waits.
+    pub fn rest(&mut self) {
+        self.output.rest();
+    }
 }

@@ -53,19 +53,20 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.unread.is_empty() {
+        let mut bytes = std::mem::take(&mut this.unread);
+        if bytes.is_empty() {
             this.settle();
             match ready!(this.poll_data(cx))? {
-                Some(bytes) => this.unread = bytes,
+                Some(more) => bytes = more,
                 None => return Poll::Ready(Ok(())),
             }
         }
-        let n = this.unread.len().min(buf.remaining());
-        buf.put_slice(&this.unread[..n]);
-        this.unread.advance(n);
-        if this.unread.is_empty() {
-            // Even an empty part keeps the buffer that it was read into.
-            this.unread = Bytes::new();
+        let n = bytes.len().min(buf.remaining());
+        buf.put_slice(&bytes[..n]);
+        bytes.advance(n);
+        // Even an empty part would keep the buffer that it was read into.
+        if !bytes.is_empty() {
+            this.unread = bytes;
         }
         Poll::Ready(Ok(()))
     }

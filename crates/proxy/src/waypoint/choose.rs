@@ -29,15 +29,15 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
-    /// The waypoint dials none of the addresses that the hostname of an endpoint has, or no way leads on from the one that was picked.
+    /// The hostname of an endpoint has no address that the waypoint dials, or that leads to an endpoint. The refusal is of the last one.
     #[error("{refusal}")]
-    Behind {
+    RefusedBehindName {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
-    /// The hostname of the endpoint leads to a service whose endpoints were all tried.
+    /// The hostname of an endpoint leads to services whose endpoints were all tried.
     #[error("no other endpoint is left")]
-    TriedBehind { endpoint: WorkloadUid },
+    TriedBehindName { endpoint: WorkloadUid },
     /// The hostname of the endpoint has no address.
     #[error("{error}")]
     EndpointName {
@@ -100,7 +100,9 @@ impl NoEndpoint {
     /// The endpoint that alone is to blame: another one may do better.
     fn blamed(&self) -> Option<&WorkloadUid> {
         match self {
-            Self::Behind { endpoint, .. } | Self::TriedBehind { endpoint } => Some(endpoint),
+            Self::RefusedBehindName { endpoint, .. } | Self::TriedBehindName { endpoint } => {
+                Some(endpoint)
+            }
             Self::EndpointName { endpoint, error } if error.blames_name() => Some(endpoint),
             _ => None,
         }
@@ -295,25 +297,30 @@ async fn settle(
             .of_endpoint(hostname)
             .await
             .map_err(nameless)?;
-        let behind = |refusal| NoEndpoint::Behind {
+        let refused = |refusal| NoEndpoint::RefusedBehindName {
             endpoint: resolve.workload.uid.clone(),
             refusal,
         };
-        admit(&resolve, own, &mut answers).map_err(behind)?;
+        admit(&resolve, own, &mut answers).map_err(refused)?;
         let random = &mut |n| waypoint.worker.random_below(n);
-        let address = match is_round_robin {
-            true => picked(&resolve, hostname, &answers, first),
-            false => picked(&resolve, hostname, &answers, random),
-        }
-        .map_err(nameless)?;
-        let choice = resolve
-            .at(snapshot, own, address, &avoid, random)
-            .map_err(behind)?;
-        if choice.avoided {
-            return Err(NoEndpoint::TriedBehind {
-                endpoint: resolve.workload.uid.clone(),
-            });
-        }
+        let choice = loop {
+            let address = match is_round_robin {
+                true => picked(&resolve, hostname, &answers, first),
+                false => picked(&resolve, hostname, &answers, random),
+            }
+            .map_err(nameless)?;
+            let why = match resolve.at(snapshot, own, address, &avoid, random) {
+                Ok(choice) if !choice.avoided => break choice,
+                Ok(_) => NoEndpoint::TriedBehindName {
+                    endpoint: resolve.workload.uid.clone(),
+                },
+                Err(refusal) => refused(refusal),
+            };
+            answers.retain(|answer| answer.to_canonical() != address);
+            if answers.is_empty() {
+                return Err(why);
+            }
+        };
         if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {
             let endpoint = Endpoint::of(choice.next_hop).of_host(hostname.clone());
             return Ok((endpoint, others));

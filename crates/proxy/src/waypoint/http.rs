@@ -33,7 +33,8 @@ pub(super) fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
 ) -> impl Future<Output = ()> {
     let config = session.tunnel.config(protocol);
     let mut connection = server::Connection::new(io, config);
-    // An async function would have room for its arguments twice, and most connections are idle.
+    // An async function keeps room for its arguments beside what it makes of them, for as long as it lives. Most connections are idle,
+    // so that room counts.
     async move {
         let mut requests = Slots::default();
         let mut draining = pin!(session.waypoint.worker.draining());

@@ -30,7 +30,7 @@ pub(super) struct TunnelPeer {
     pub(super) client: SocketAddr,
     /// The address that it dialled.
     pub(super) local: SocketAddr,
-    /// What header trust goes by.
+    /// The facts that header trust goes by.
     pub(super) downstream: Downstream,
     /// The memory of its identity's requests, and of answers to them.
     pub(super) account: Account,
@@ -92,8 +92,8 @@ pub(super) struct Session {
     service_view: RefCell<Weak<ServiceView>>,
 }
 
-// Every open connection has one.
-const _: () = assert!(size_of::<Session>() <= 656);
+// Every open connection has one. With the counts of its `Rc` it fills 768 bytes of the allocator.
+const _: () = assert!(size_of::<Session>() <= 752);
 
 impl Session {
     /// The facts of a stream to a destination.

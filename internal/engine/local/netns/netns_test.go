@@ -55,7 +55,7 @@ func TestDoRunsInsideAndNobodyElseDoes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A thread answers before it ends. Once those are gone, every thread that the runtime may pick is at home.
+	// A thread answers before it ends. Once all such threads have ended, every thread that the runtime may pick is at home.
 	deadline := time.Now().Add(time.Minute)
 	for away := threadsOutside(t, home); len(away) > 0; away = threadsOutside(t, home) {
 		if time.Now().After(deadline) {

@@ -381,6 +381,49 @@ fn an_endpoint_whose_hostname_leads_to_a_dead_pod_leaves_requests_to_the_others(
 }
 
 #[test]
+fn an_address_that_leads_to_a_service_without_endpoints_leaves_requests_to_the_others() {
+    local(async {
+        let mut world = World::unconfigured();
+        for (number, host) in [(90, "both.test"), (91, "empty.test"), (92, "dead.test")] {
+            world.put_entry(host, number, |service| {
+                service.ports[0].app_protocol = AppProtocol::Http11.into();
+            });
+            world.put_named_endpoint(host, host);
+        }
+        world.put_service_of_8080("empty", 98);
+        world.put_service_of_8080("dead", 99);
+        let dead = wds::plain(wds::workload("dead", "n2", world.ip(3, 1)));
+        world.put_workload(wds::serving(dead, "dead", 8080, 8080));
+        world.configure().await;
+        let [empty, dead, other] = [98, 99, 60].map(|pod| octets(world.ip(pod, 1)));
+        let says = move |name: &str| match name {
+            "both.test" => vec![empty, other],
+            "empty.test" => vec![empty],
+            _ => vec![dead],
+        };
+        dns::serve(world.resolver(), says).await;
+        let at = SocketAddr::from((world.ip(60, 1), 8080));
+        let application = Application::plain(at, Protocol::Http1, tell).await;
+        let ask = async |number| {
+            let vip = SocketAddr::from((world.ip(number, 1), 8080));
+            let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+            get(&client, "GET", "/").await.0
+        };
+        for _ in 0..20 {
+            assert_eq!(ask(90).await, 200);
+        }
+        assert_eq!(application.requests.get(), 20);
+        for (number, host, why) in [
+            (91, "empty.test", "has no endpoint for port 8080"),
+            (92, "dead.test", "Connection refused"),
+        ] {
+            assert_eq!(ask(number).await, 503, "{host}");
+            world.logged(&["status=503", host, why]).await;
+        }
+    });
+}
+
+#[test]
 fn an_endpoint_about_which_no_resolver_answers_leaves_requests_to_the_others() {
     local(async {
         let mut world = World::unconfigured();
