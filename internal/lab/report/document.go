@@ -205,19 +205,26 @@ func gatesText(g results.Gates) string {
 	}
 	text := "No gate on the environment was set."
 	if len(rules) > 0 {
-		text = "A block is rejected if " + listed(rules, ", or ") + "." + besideItsRound(g)
+		// Two at a time, so that no sentence is long.
+		var sentences []string
+		verb := "A block is rejected if "
+		for some := range slices.Chunk(rules, 2) {
+			sentences = append(sentences, verb+strings.Join(some, " or ")+".")
+			verb = "It is rejected as well if "
+		}
+		text = strings.Join(sentences, " ") + besideItsRound(g)
 	}
 	if len(open) > 0 {
-		text += " The command opened the gates on " + listed(open, " and ") + ": such blocks count here, and the noise of two alike says what that costs."
+		text += " The command opened the gates on " + listed(open) + ": such blocks count here, and the noise of two alike says what that costs."
 	}
 	return text
 }
 
-func listed(parts []string, last string) string {
+func listed(parts []string) string {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	return strings.Join(parts[:len(parts)-1], ", ") + last + parts[len(parts)-1]
+	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
 func positive(n int, unit string) string {

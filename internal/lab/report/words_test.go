@@ -31,7 +31,7 @@ func TestGatesAreSaidInWordsAndOpenOnesAreNamed(t *testing.T) {
 		gates results.Gates
 		want  []string
 	}{
-		{results.Gates{OtherCPU: 0.1, Steal: 0.01, Lateness: 5, Achieved: 0.99}, []string{"if other processes use more than 10 % of the machine, the hypervisor takes more than 1 %, ", "the generator's own lateness exceeds 5.00 ms at P99, or a generator at its own limit begins less than 99 % of the due"}},
+		{results.Gates{OtherCPU: 0.1, Steal: 0.01, Lateness: 5, Achieved: 0.99}, []string{"A block is rejected if other processes use more than 10 % of the machine or the hypervisor takes more than 1 %. ", "It is rejected as well if the generator's own lateness exceeds 5.00 ms at P99 or a generator at its own limit begins less than 99 % of the due"}},
 		{results.Gates{OtherCPU: 1, Steal: 0.01, Lateness: 1000}, []string{"A block is rejected if the hypervisor takes more than 1 %.", "opened the gates on other processes, the generator's lateness and the rate: "}},
 		{results.Gates{OtherCPU: 1, Steal: 1, Lateness: 1000}, []string{"No gate on the environment was set. "}},
 	} {
