@@ -105,7 +105,7 @@ pub(crate) struct Core {
     origin: Instant,
 }
 
-// Every connection has one, and most are idle. With the counts of its `Rc` it fills 768 bytes of the allocator.
+// Every connection has one, and most are idle. With the counts of its `Rc` the allocator gives it 768 bytes.
 const _: () = assert!(size_of::<Core>() <= 752);
 
 impl Shared {

@@ -112,6 +112,7 @@ func (page *waypointPage) write(p *printer) {
 	p.line("## CPU of all proxies on the path")
 	p.line("")
 	p.line("Microseconds per request of both node proxies and the waypoint: medians. Each ratio is that of %s to the plane named, with its 95 %% interval over rounds.", code(page.own))
+	p.line("It is the median of the rounds' ratios, and not the quotient of the two medians.")
 	p.line("")
 	p.table(page.costs(proxies, page.others, (*waypointSetting).isAny))
 	if own := slices.DeleteFunc(slices.Clone(page.others), func(o results.Plane) bool { return !selfTunnelled(o) }); len(own) > 0 {
@@ -135,6 +136,7 @@ func (page *waypointPage) write(p *printer) {
 		p.line("## Response times at a fixed rate")
 		p.line("")
 		p.line("Milliseconds from when a request was due: medians over blocks. `lateen` has node proxies alone, `none` has no mesh.")
+		p.line("A dash stands where blocks have too few requests for a percentile.")
 		p.line("")
 		p.table(t)
 	}
@@ -274,6 +276,9 @@ func (page *waypointPage) times() table {
 			continue
 		}
 		lead := s.name()
+		if s.scenario.Scenario == sweepScenario {
+			lead += fmt.Sprintf(", %.0f requests/s", s.cell.Load.QPS) // its cells are named by what differs
+		}
 		for _, metric := range []string{results.ResponseP50, results.ResponseP90, results.ResponseP99} {
 			row := []string{lead, metricName(metric)}
 			for _, n := range names {
@@ -312,8 +317,8 @@ func (page *waypointPage) compared(p *printer) {
 	p.line("")
 	if slices.ContainsFunc(page.others, func(o results.Plane) bool { return !selfTunnelled(o) }) {
 		p.line("An Envoy of one listener gives up its tunnels. The node proxy ends the client's mutual TLS and CONNECT, and tells the Envoy by the PROXY protocol who the")
-		p.line("client is. The node proxy also captures the Envoy's connections to the service. The server's pod is on the same node, so that this last hop is handed over")
-		p.line("unencrypted unless LATEEN_SAME_NODE is false, where the other waypoints open a tunnel of mutual TLS.")
+		p.line("client is. The node proxy also captures the Envoy's connections to the service. The server's pod is on the same node. This last hop is handed over")
+		p.line("unencrypted, unless LATEEN_SAME_NODE is false. The other waypoints open a tunnel of mutual TLS there.")
 		p.line("")
 	}
 }
@@ -340,6 +345,7 @@ func (page *waypointPage) measured(p *printer) {
 		}
 	}
 	p.line("Of %s, %d were rejected and %d failed.", count(blocks, "block", "blocks"), rejected, void)
+	p.line("They include those of a plane that was measured a second time, which this page leaves out.")
 	p.line("")
 	p.line("    %s", clean(strings.Join(quoted(page.r.Command), " "))) // an indented block shows everything as it is
 	p.line("")

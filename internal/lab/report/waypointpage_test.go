@@ -86,7 +86,7 @@ func TestThePageOfWaypointsBeginsWithWhatWasFound(t *testing.T) {
 	// The sweep has the times, and the saturated setting the rate.
 	_, times, _ := strings.Cut(page, "## Response times")
 	times, _, _ = strings.Cut(times, "## ")
-	if strings.Contains(times, "| waypoint: 16") || !strings.Contains(times, "| waypoint-conn: 16 connections | P50 |") || !strings.Contains(times, "| P99 |") || strings.Contains(times, "| none |") {
+	if strings.Contains(times, "| waypoint: 16") || !strings.Contains(times, "| waypoint-conn: 16 connections, 1000 requests/s | P50 |") || !strings.Contains(times, "| P99 |") || strings.Contains(times, "| none |") {
 		t.Errorf("times: %s", times)
 	}
 }

@@ -29,13 +29,13 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
-    /// The hostname of an endpoint has no address that the waypoint dials, or that leads to an endpoint. The refusal is of the last one.
+    /// The hostname of an endpoint has no address that the waypoint dials and that leads to an endpoint.
     #[error("{refusal}")]
     RefusedBehindName {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
-    /// The hostname of an endpoint leads to services whose endpoints were all tried.
+    /// The hostname of an endpoint leads to services or pods that were all tried.
     #[error("no other endpoint is left")]
     TriedBehindName { endpoint: WorkloadUid },
     /// The hostname of the endpoint has no address.
@@ -265,7 +265,7 @@ async fn settle(
     let View { snapshot, own, .. } = view;
     let waypoint = &session.waypoint;
     let avoid = |workload: &Workload| tried.has(workload);
-    // The addresses that the last name has.
+    // The addresses of the last name that are still to be tried.
     let mut answers: Vec<IpAddr> = Vec::new();
     loop {
         let resolve = match next_hop {
@@ -303,22 +303,24 @@ async fn settle(
         };
         admit(&resolve, own, &mut answers).map_err(refused)?;
         let random = &mut |n| waypoint.worker.random_below(n);
+        let mut why = None;
         let choice = loop {
             let address = match is_round_robin {
                 true => picked(&resolve, hostname, &answers, first),
                 false => picked(&resolve, hostname, &answers, random),
             }
             .map_err(nameless)?;
-            let why = match resolve.at(snapshot, own, address, &avoid, random) {
+            match resolve.at(snapshot, own, address, &avoid, random) {
                 Ok(choice) if !choice.avoided => break choice,
-                Ok(_) => NoEndpoint::TriedBehindName {
-                    endpoint: resolve.workload.uid.clone(),
-                },
-                Err(refusal) => refused(refusal),
-            };
+                Ok(_) => {}
+                Err(refusal) => _ = why.get_or_insert(refusal),
+            }
             answers.retain(|answer| answer.to_canonical() != address);
             if answers.is_empty() {
-                return Err(why);
+                let tried = || NoEndpoint::TriedBehindName {
+                    endpoint: resolve.workload.uid.clone(),
+                };
+                return Err(why.map_or_else(tried, refused));
             }
         };
         if is_round_robin && matches!(choice.next_hop, NextHop::Plain { .. }) {

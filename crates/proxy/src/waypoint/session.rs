@@ -92,7 +92,7 @@ pub(super) struct Session {
     service_view: RefCell<Weak<ServiceView>>,
 }
 
-// Every open connection has one. With the counts of its `Rc` it fills 768 bytes of the allocator.
+// Every open connection has one. With the counts of its `Rc` the allocator gives it 768 bytes.
 const _: () = assert!(size_of::<Session>() <= 752);
 
 impl Session {

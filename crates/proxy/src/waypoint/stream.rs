@@ -294,7 +294,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A connection that waits for its next request has these two futures, and no others. The second fills 896 bytes of the allocator.
+    /// A connection that waits for its next request has these two futures, and no others. The allocator gives the second 896 bytes.
     #[test]
     fn a_connection_that_waits_keeps_no_room_for_its_beginning() {
         assert!(size(serve) <= 64, "{}", size(serve));

@@ -384,9 +384,20 @@ fn an_endpoint_whose_hostname_leads_to_a_dead_pod_leaves_requests_to_the_others(
 fn an_address_that_leads_to_a_service_without_endpoints_leaves_requests_to_the_others() {
     local(async {
         let mut world = World::unconfigured();
-        for (number, host) in [(90, "both.test"), (91, "empty.test"), (92, "dead.test")] {
+        for (number, host) in [
+            (90, "both.test"),
+            (91, "empty.test"),
+            (92, "dead.test"),
+            (93, "turns.test"),
+        ] {
             world.put_entry(host, number, |service| {
                 service.ports[0].app_protocol = AppProtocol::Http11.into();
+                if host == "turns.test" {
+                    service.extensions.push(Extension {
+                        name: "lateen.dns-round-robin".to_owned(),
+                        config: None,
+                    });
+                }
             });
             world.put_named_endpoint(host, host);
         }
@@ -397,7 +408,7 @@ fn an_address_that_leads_to_a_service_without_endpoints_leaves_requests_to_the_o
         world.configure().await;
         let [empty, dead, other] = [98, 99, 60].map(|pod| octets(world.ip(pod, 1)));
         let says = move |name: &str| match name {
-            "both.test" => vec![empty, other],
+            "both.test" | "turns.test" => vec![empty, other],
             "empty.test" => vec![empty],
             _ => vec![dead],
         };
@@ -410,9 +421,9 @@ fn an_address_that_leads_to_a_service_without_endpoints_leaves_requests_to_the_o
             get(&client, "GET", "/").await.0
         };
         for _ in 0..20 {
-            assert_eq!(ask(90).await, 200);
+            assert_eq!((ask(90).await, ask(93).await), (200, 200));
         }
-        assert_eq!(application.requests.get(), 20);
+        assert_eq!(application.requests.get(), 40);
         for (number, host, why) in [
             (91, "empty.test", "has no endpoint for port 8080"),
             (92, "dead.test", "Connection refused"),
