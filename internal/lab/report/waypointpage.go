@@ -96,7 +96,7 @@ func selfTunnelled(p results.Plane) bool {
 }
 
 func (page *waypointPage) write(p *printer) {
-	p.line("# What a waypoint costs, beside an Envoy")
+	p.line("# Cost of a waypoint beside an Envoy")
 	p.line("")
 	for _, warning := range page.warnings() {
 		p.line("**%s**", markdown(warning))
@@ -345,7 +345,9 @@ func (page *waypointPage) measured(p *printer) {
 		}
 	}
 	p.line("Of %s, %d were rejected and %d failed.", count(blocks, "block", "blocks"), rejected, void)
-	p.line("They include those of a plane that was measured a second time, which this page leaves out.")
+	if slices.ContainsFunc(page.r.Planes, func(o results.Plane) bool { return isSecondSelf(page.r, o) }) {
+		p.line("They include those of a plane that was measured a second time, which this page leaves out.")
+	}
 	p.line("")
 	p.line("    %s", clean(strings.Join(quoted(page.r.Command), " "))) // an indented block shows everything as it is
 	p.line("")

@@ -60,7 +60,7 @@ func pageOf(t *testing.T, r *results.Results) string {
 func TestThePageOfWaypointsBeginsWithWhatWasFound(t *testing.T) {
 	page := pageOf(t, waypointRun(10))
 	for _, want := range []string{
-		"# What a waypoint costs, beside an Envoy - **CPU of all proxies:** 0.50 to 0.50 of that with `envoy-waypoint`, over 2 settings. - **CPU of all proxies:** 0.80 to 0.80 of that with `envoy-one-listener`",
+		"# Cost of a waypoint beside an Envoy - **CPU of all proxies:** 0.50 to 0.50 of that with `envoy-waypoint`, over 2 settings. - **CPU of all proxies:** 0.80 to 0.80 of that with `envoy-one-listener`",
 		"**CPU of the waypoint alone:** 0.33 to 0.33 of that of `envoy-waypoint`, over 2 settings. - **P99 at a fixed rate:** 0.50 of that with `envoy-waypoint`, in one setting.",
 		"**Requests per second, saturated:** 2.00 times those with `envoy-waypoint`, in one setting.",
 		"| waypoint-conn: 16 connections | 211 | 422 | 264 | 0.50 (0.50–0.50) | 0.80 (0.80–0.80) |",
