@@ -198,7 +198,24 @@ rules:
 `, `there is no attribute "request.colour"`, "rules: [{to: [{methods: [{exact: GET}]}]}]"},
 		{"an ALLOW rule with too many accounts is dropped", "rules: [{from: [{source: {serviceAccounts: [a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r]}}]}]", "serviceAccounts with 17 values", "{}"},
 		{"an account with a star is none", "rules: [{from: [{source: {serviceAccounts: ['a*']}}]}]", `serviceAccounts "a*"`, "{}"},
-		{"a header whose name is none", "rules: [{when: [{key: 'request.headers[:path]', values: [x]}]}]", "request.headers[:path]", "{}"},
+		{"the pseudo-header fields of a request", `
+rules:
+- when:
+  - {key: "request.headers[:path]", values: ["/a?b=*"]}
+  - {key: "request.headers[:authority]", values: [a.example.com]}
+  - {key: "request.headers[:method]", notValues: [POST]}
+  - {key: "request.headers[:scheme]", values: [http]}
+`, "", `
+rules:
+- when:
+  - {header: ":path", values: [{text: {prefix: "/a?b="}}]}
+  - {header: ":authority", values: [{text: {exact: a.example.com}}]}
+  - {header: ":method", notValues: [{text: {exact: POST}}]}
+  - {header: ":scheme", values: [{text: {exact: http}}]}
+`},
+		{"a DENY of a path with its query", "action: DENY\nrules: [{when: [{key: 'request.headers[:path]', values: ['/admin?debug=1']}]}]", "", `rules: [{when: [{header: ":path", values: [{text: {exact: "/admin?debug=1"}}]}]}]`},
+		{"a header whose name is none", "rules: [{when: [{key: 'request.headers[:status]', values: [x]}]}]", "request.headers[:status]", "{}"},
+		{"a header whose name has a colon within", "rules: [{when: [{key: 'request.headers[a:path]', values: [x]}]}]", "request.headers[a:path]", "{}"},
 		{"a provider is not called", "action: CUSTOM\nprovider: {name: opa}\nrules: [{to: [{operation: {paths: [/a]}}]}]", `provider "opa" is not called yet`, "rules: [{to: [{paths: [{text: {exact: /a}}]}]}]"},
 		{"the local domain is the mesh's", "rules: [{from: [{source: {principals: [old/ns/a/sa/b]}}]}]", "", "rules: [{from: [{principals: [{exact: cluster.local/ns/a/sa/b}, {exact: old/ns/a/sa/b}]}]}]"},
 	} {

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"strings"
 
 	securityapi "istio.io/api/security/v1beta1"
@@ -114,13 +115,18 @@ func wrapped(accounts []*l7.ServiceAccount) (out []*l7.Value) {
 	return out
 }
 
-// headerName reads "[name]", the name of a field, in lower case, as proxies compare it. One with a colon in front is none.
+// pseudoHeaders are the pseudo-header fields that every request has (RFC 9113 §8.3.1). Envoy has them among the fields, so Istio's
+// conditions may name them.
+var pseudoHeaders = []string{":authority", ":method", ":path", ":scheme"}
+
+// headerName reads "[name]", the name of a field or of a pseudo-header field, in lower case, as proxies compare it.
 func headerName(text string) (string, bool) {
 	path, ok := bracketed(text)
 	if !ok || len(path) != 1 {
 		return "", false
 	}
-	return strings.ToLower(path[0]), isToken(path[0])
+	name := strings.ToLower(path[0])
+	return name, slices.Contains(pseudoHeaders, name) || isToken(name)
 }
 
 // isToken says whether text is a token, RFC 9110 §5.6.2.

@@ -1428,7 +1428,7 @@ type isCondition_Attribute interface {
 }
 
 type Condition_Header struct {
-	// Lower-case name of a field of the request: request.headers[name].
+	// Lower-case name of a field or of a pseudo-header field of the request: request.headers[name], request.headers[:path].
 	Header string `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
 }
 

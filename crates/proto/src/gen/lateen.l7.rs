@@ -263,7 +263,7 @@ pub struct Condition {
 pub mod condition {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Attribute {
-        /// Lower-case name of a field of the request: request.headers\[name\].
+        /// Lower-case name of a field or of a pseudo-header field of the request: request.headers\[name\], request.headers\[:path\].
         #[prost(string, tag = "1")]
         Header(::prost::alloc::string::String),
         #[prost(enumeration = "super::Attribute", tag = "2")]
