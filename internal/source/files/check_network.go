@@ -127,8 +127,9 @@ func checkEntryPorts(spec *networkingapi.ServiceEntry) []fault {
 		if p.TargetPort > 65535 {
 			faults = append(faults, fault{field: field + ".targetPort", message: fmt.Sprintf("port %d is out of range", p.TargetPort), fix: "use 1 to 65535"})
 		}
-		if len(validation.IsDNS1123Label(p.Name)) > 0 {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), fix: "use lower-case letters, digits and '-'"})
+		// Istio takes capital letters, as older entries have them.
+		if len(validation.IsDNS1123Label(strings.ToLower(p.Name))) > 0 {
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), fix: "use letters, digits and '-', at most 63 characters"})
 		}
 		if names[p.Name] {
 			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is used twice", p.Name), fix: "give each port its own name"})

@@ -13,6 +13,8 @@ func TestChecksOfEntriesAndGateways(t *testing.T) {
 	const gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: x}\nspec: "
 	for _, c := range []struct{ yaml, want string }{
 		{entry + "{hosts: [a.example.com], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]}", ""},
+		{entry + "{hosts: [a.example.com], resolution: STATIC, ports: [{number: 80, name: HTTP}, {number: 90, name: TCP-db}], endpoints: [{address: 192.0.2.1, ports: {TCP-db: 91}}]}", ""},
+		{entry + "{hosts: [a.example.com], resolution: DNS, ports: [{number: 80, name: H_TTP}]}", "\"H_TTP\" is not a valid port name; use letters, digits and '-'"},
 		{entry + "{resolution: DNS}", "spec.hosts: no host is given"},
 		{entry + "{hosts: [\"*\"], resolution: NONE, addresses: [192.0.2.1]}", "spec.hosts[0]: the host is every host"},
 		{entry + "{hosts: [a b], resolution: DNS}", "spec.hosts[0]: \"a b\" is not a host name"},
