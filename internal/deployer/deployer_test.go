@@ -298,15 +298,17 @@ func TestAnObjectOfSomebodyElseIsNeverTouched(t *testing.T) {
 }
 
 func TestANamedAccountIsUsedAndNotMade(t *testing.T) {
-	r := newRig(t, strings.Replace(plainGateway, "generation: 3", "generation: 3, annotations: {gateway.istio.io/service-account: way}", 1),
-		"{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: shop, name: waypoint}}")
-	if err := r.reconcile(); err != nil {
-		t.Fatal(err)
+	for _, account := range []string{"way", "waypoint"} {
+		r := newRig(t, strings.Replace(plainGateway, "generation: 3", "generation: 3, annotations: {gateway.istio.io/service-account: "+account+"}", 1),
+			"{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: shop, name: waypoint}}")
+		if err := r.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(r.writes, "ServiceAccount/waypoint") || slices.Contains(r.writes, "ServiceAccount/way") {
+			t.Errorf("account %s: wrote %v", account, r.writes)
+		}
+		r.says("True", "Deployed")
 	}
-	if slices.Contains(r.writes, "ServiceAccount/waypoint") || slices.Contains(r.writes, "ServiceAccount/way") {
-		t.Errorf("wrote %v", r.writes)
-	}
-	r.says("True", "Deployed")
 }
 
 func TestParametersAreReadAndWithdrawn(t *testing.T) {

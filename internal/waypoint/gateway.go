@@ -59,6 +59,11 @@ func Account(gw *gatewayv1.Gateway) string {
 	return gw.Name
 }
 
+// NamesAccount says whether a Gateway's author names the service account. It is the author's then, even if it has the Gateway's name.
+func NamesAccount(gw *gatewayv1.Gateway) bool {
+	return gw.Annotations[wellknown.GatewayServiceAccount] != ""
+}
+
 // Named is a Gateway as messages name it.
 func Named(gw *gatewayv1.Gateway) string { return "Gateway " + gw.Namespace + "/" + gw.Name }
 

@@ -43,7 +43,7 @@ type Input struct {
 
 // Objects are what a waypoint is made of. Those that it does not have are nil.
 type Objects struct {
-	// ServiceAccount is nil where the Gateway names an account that somebody else made.
+	// ServiceAccount is nil where the Gateway names an account, which somebody else makes, whatever its name is.
 	ServiceAccount *corev1.ServiceAccount
 	Service        *corev1.Service
 	Deployment     *appsv1.Deployment
@@ -76,9 +76,8 @@ func Build(in Input) (Objects, error) {
 	if err != nil {
 		return Objects{}, err
 	}
-	own := Account(in.Gateway) == in.Gateway.Name
 	base := Objects{Service: service(in.Gateway), Deployment: deployment(in), Autoscaler: autoscaler(in.Gateway), Budget: budget(in.Gateway)}
-	if own {
+	if !NamesAccount(in.Gateway) {
 		base.ServiceAccount = serviceAccount(in.Gateway)
 	}
 	return layers.apply(base)

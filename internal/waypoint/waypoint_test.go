@@ -1,6 +1,7 @@
 package waypoint
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"os"
@@ -91,6 +92,22 @@ spec: {infrastructure: {labels: {team: a, istio.io/dataplane-mode: ambient}, ann
 			}
 			golden(t, name+".yaml", strings.Join(text, "---\n"))
 		})
+	}
+}
+
+func TestAnAccountThatTheGatewayNamesIsNotMade(t *testing.T) {
+	for account, made := range map[string]bool{"": true, "waypoint": false, "other": false} {
+		gw := gateway(t, "metadata: {annotations: {gateway.istio.io/service-account: '"+account+"'}}")
+		objects, err := Build(Input{Gateway: gw, Settings: settings()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (objects.ServiceAccount != nil) != made {
+			t.Errorf("account %q: made is %+v", account, objects.ServiceAccount)
+		}
+		if got := objects.Deployment.Spec.Template.Spec.ServiceAccountName; got != cmp.Or(account, "waypoint") {
+			t.Errorf("account %q: the pods run as %q", account, got)
+		}
 	}
 }
 

@@ -79,15 +79,28 @@ func (w *waypoints) steer() {
 		}
 		w.complain(o.Key, err)
 	}
-	for object := range w.state.made {
+	for object, of := range w.state.made {
 		if _, is := wanted[object]; is {
 			continue
 		}
 		delete(w.state.made, object)
+		if w.handedOver(object, of) {
+			continue
+		}
 		if err := w.state.store.remove(object); err != nil {
 			w.log.Error("remove an object of a waypoint", "object", object.String(), "err", err)
 		}
 	}
+}
+
+// handedOver says whether an object is the account that its Gateway's author names. It is the author's from then on, and stays.
+func (w *waypoints) handedOver(object, gateway model.Key) bool {
+	o := w.state.store.objects[gateway]
+	if o == nil || object.Kind != "ServiceAccount" {
+		return false
+	}
+	gw, is := o.Value.(*gatewayv1.Gateway)
+	return is && waypoint.NamesAccount(gw) && waypoint.Account(gw) == object.Name
 }
 
 // complain keeps why a Gateway is not deployed; nil ends the complaint.

@@ -139,6 +139,28 @@ spec: {selector: {app: mine}, ports: [{port: 80}]}
 	}
 }
 
+func TestAnAccountThatTheGatewayNamesIsTheUsers(t *testing.T) {
+	named := strings.Replace(waypointManifest, "{name: way}", "{name: way, annotations: {gateway.istio.io/service-account: way}}", 1)
+	const account = "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: way, labels: {of: the-user}}\n"
+	for name, start := range map[string]string{"from the start": named + account, "later": waypointManifest} {
+		t.Run(name, func(t *testing.T) {
+			u, w := steered(t, start)
+			applied(t, u, named+account)
+			w.steer()
+			if u.present("Deployment", "way") == nil || u.gatewayComplaint() != "" {
+				t.Errorf("it is not deployed: %q", u.gatewayComplaint())
+			}
+			if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{{Kind: "Gateway", Namespace: "default", Name: "way"}}}); len(res.Problems) > 0 {
+				t.Fatalf("%+v", res.Problems)
+			}
+			w.steer()
+			if u.present("Deployment", "way") != nil || u.present("ServiceAccount", "way") == nil {
+				t.Error("the account went with the Gateway, or the Deployment is left")
+			}
+		})
+	}
+}
+
 func TestParametersThatDoNotParseLeaveTheWaypointAsItWas(t *testing.T) {
 	u, w := steered(t, waypointManifest)
 	applied(t, u, strings.Replace(waypointManifest, "spec: {", "spec: {infrastructure: {parametersRef: {group: '', kind: ConfigMap, name: options}}, ", 1)+`
