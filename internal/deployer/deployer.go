@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -99,10 +101,10 @@ func (d *Deployer) Lead(ctx context.Context) {
 	defer d.metrics.rest()
 	defer d.synced.Store(false)
 	var informers []cache.SharedIndexInformer
-	of := func(factory dynamicinformer.DynamicSharedInformerFactory, gvr schema.GroupVersionResource, heard func(*unstructured.Unstructured)) cache.GenericLister {
+	of := func(factory dynamicinformer.DynamicSharedInformerFactory, gvr schema.GroupVersionResource, heard func(*unstructured.Unstructured), but func(was, now *unstructured.Unstructured) bool) cache.GenericLister {
 		generic := factory.ForResource(gvr)
 		informer := generic.Informer()
-		_, err := informer.AddEventHandler(handler(heard))
+		_, err := informer.AddEventHandler(handler(heard, but))
 		if err == nil {
 			err = informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
 				d.Logger.Error("deployer: "+gvr.Resource+" cannot be followed; it is tried again", "error", kube.Cause(err))
@@ -115,10 +117,10 @@ func (d *Deployer) Lead(ctx context.Context) {
 		return generic.Lister()
 	}
 	whole := dynamicinformer.NewDynamicSharedInformerFactory(d.Client, 0)
-	d.classes = of(whole, classes, func(*unstructured.Unstructured) { d.all() })
+	d.classes = of(whole, classes, func(*unstructured.Unstructured) { d.all() }, nothing)
 	for _, namespace := range d.scopes() {
 		factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(d.Client, 0, namespace, nil)
-		d.gateways[namespace] = of(factory, gateways, func(u *unstructured.Unstructured) { queue.Add(cache.NewObjectName(u.GetNamespace(), u.GetName())) })
+		d.gateways[namespace] = of(factory, gateways, func(u *unstructured.Unstructured) { queue.Add(cache.NewObjectName(u.GetNamespace(), u.GetName())) }, onlyStatus)
 		of(factory, deployments, func(u *unstructured.Unstructured) {
 			if name := u.GetLabels()[wellknown.GatewayName]; name != "" {
 				queue.Add(cache.NewObjectName(u.GetNamespace(), name))
@@ -126,7 +128,7 @@ func (d *Deployer) Lead(ctx context.Context) {
 			if u.GetLabels()[istiodLabel] == istiodName {
 				d.all() // it comes or goes, which decides who deploys the Gateways of its class
 			}
-		})
+		}, nothing)
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -156,8 +158,8 @@ func (d *Deployer) Lead(ctx context.Context) {
 	}
 }
 
-// handler calls heard with the object of every event.
-func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandlerFuncs {
+// handler calls heard with the object of every event, but for the updates that but names.
+func handler(heard func(*unstructured.Unstructured), but func(was, now *unstructured.Unstructured) bool) cache.ResourceEventHandlerFuncs {
 	each := func(o any) {
 		if gone, is := o.(cache.DeletedFinalStateUnknown); is {
 			o = gone.Obj
@@ -166,7 +168,36 @@ func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandlerF
 			heard(u)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: each, UpdateFunc: func(_, now any) { each(now) }, DeleteFunc: each}
+	update := func(was, now any) {
+		before, isBefore := was.(*unstructured.Unstructured)
+		after, isAfter := now.(*unstructured.Unstructured)
+		if !isBefore || !isAfter || !but(before, after) {
+			each(now)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: each, UpdateFunc: update, DeleteFunc: each}
+}
+
+// nothing has every update heard.
+func nothing(_, _ *unstructured.Unstructured) bool { return false }
+
+// onlyStatus says whether an update changes an object's status at most. The deployer's own conditions come back as such updates, and
+// would each begin another look at the Gateway.
+func onlyStatus(was, now *unstructured.Unstructured) bool {
+	return equality.Semantic.DeepEqual(withoutStatus(was), withoutStatus(now))
+}
+
+// withoutStatus is an object without its status and without what the API server notes of each write. The object itself is the cache's.
+func withoutStatus(u *unstructured.Unstructured) map[string]any {
+	out := maps.Clone(u.Object)
+	delete(out, "status")
+	if meta, is := out["metadata"].(map[string]any); is {
+		meta = maps.Clone(meta)
+		delete(meta, "resourceVersion")
+		delete(meta, "managedFields")
+		out["metadata"] = meta
+	}
+	return out
 }
 
 // all has every Gateway looked at.
