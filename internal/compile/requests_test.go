@@ -128,6 +128,48 @@ func TestAWaypointsResourcesFollowTheObjects(t *testing.T) {
 	}
 }
 
+// A waypoint hears of policies before it hears that a Binding ends or begins. A policy that lost a Service's host in between would not hold for its
+// requests.
+func TestAPolicyKeepsTheHostOfAServiceThatGoes(t *testing.T) {
+	const db = "apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop, labels: {istio.io/use-waypoint: wp}}\nspec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}\n"
+	p := newPlane(t)
+	p.put(requestMesh)
+	p.put(db + `---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: both, namespace: shop}
+spec: {targetRefs: [{kind: Service, name: web}, {kind: Service, name: db}], action: DENY, rules: [{}]}
+`)
+	targets := func() (hosts []string) {
+		p.get(resourcekind.RequestAuthorization, "shop/both", func(v any) {
+			for _, target := range v.(*l7.Authorization).GetTargets() {
+				hosts = append(hosts, target.GetService())
+			}
+		})
+		return hosts
+	}
+	want := []string{"shop/web.shop.svc.cluster.local", "shop/db.shop.svc.cluster.local"}
+	told := p.attached(requestPolicy("both"))
+	if got := targets(); !slices.Equal(got, want) || strings.Contains(told, "False") {
+		t.Fatalf("%v: %s", got, told)
+	}
+	before := p.versions()[resourcekind.RequestAuthorization+" shop/both"]
+	p.remove(model.ServiceKey("shop", "db"))
+	if got := targets(); !slices.Equal(got, want) {
+		t.Errorf("without the Service it is for %v", got)
+	}
+	if got := p.attached(requestPolicy("both")); !strings.Contains(got, "PartiallyInvalid") || !strings.Contains(got, "TargetNotFound") {
+		t.Errorf("it is said %s", got)
+	}
+	p.put(db)
+	if got := p.attached(requestPolicy("both")); got != told {
+		t.Errorf("with the Service again it is said %s", got)
+	}
+	if now := p.versions()[resourcekind.RequestAuthorization+" shop/both"]; now != before {
+		t.Errorf("proxies were told anew: %v after %v", now, before)
+	}
+}
+
 // A change touches what depends on it and nothing else.
 func TestAChangeCompilesItsDependentsAlone(t *testing.T) {
 	wp := "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: wp, namespace: shop, annotations: {gateway.istio.io/service-account: other}}\nspec: {gatewayClassName: lateen-waypoint, listeners: [{name: m, protocol: HBONE, port: 15008}]}\n"

@@ -274,7 +274,11 @@ func TestTargetsOfAPolicy(t *testing.T) {
 		{"a service whose waypoint is not there", "shop", "{kind: Service, name: old}", "", "", "False NotBound", "False NotBound", "go direct until it is bound"},
 		{"another namespace", "shop", "{kind: Service, name: web, namespace: other}", "", "", "False Invalid", "False Invalid", "spec.targetRefs[0].namespace"},
 		{"a kind to which nothing is attached", "shop", "{kind: Pod, name: web}", "", "", "False Invalid", "False Invalid", "use kind Gateway"},
-		{"one that is good and one that is not", "shop", "{kind: Service, name: db}, {group: gateway.networking.k8s.io, kind: Gateway, name: wp}", "gateway shop/wp", "shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "Service shop/db"},
+		{"one that is good and one that is not", "shop", "{kind: Service, name: db}, {group: gateway.networking.k8s.io, kind: Gateway, name: wp}", "service shop/db.shop.svc.cluster.local gateway shop/wp", "shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "Service shop/db"},
+		{"a service that is there and one that is not", "shop", "{kind: Service, name: web}, {group: core, kind: Service, name: gone}", "service shop/web.shop.svc.cluster.local service shop/gone.shop.svc.cluster.local", "shop/canary=shop/canary shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "there is no Service shop/gone"},
+		{"a service that is named twice", "shop", "{kind: Service, name: gone}, {kind: Service, name: gone}, {kind: Service, name: web}", "service shop/gone.shop.svc.cluster.local service shop/web.shop.svc.cluster.local", "shop/canary=shop/canary shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "there is no Service shop/gone"},
+		{"a service that nobody can make", "shop", "{kind: Service, name: web}, {kind: Service, name: 'a/b'}", "service shop/web.shop.svc.cluster.local", "shop/canary=shop/canary shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "there is no Service shop/a/b"},
+		{"an entry that is not there, whose hosts nobody knows", "shop", "{kind: Service, name: web}, {group: networking.istio.io, kind: ServiceEntry, name: gone}", "service shop/web.shop.svc.cluster.local", "shop/canary=shop/canary shop/wp=shop/wp-account", "True Accepted", "True PartiallyInvalid", "there is no ServiceEntry shop/gone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, report := RequestAuthorization(requestMesh, policy(t, c.namespace, "targetRefs: ["+c.refs+"]\nrules: [{}]"), someTargets())

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	typev1beta1 "istio.io/api/type/v1beta1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
@@ -111,7 +112,7 @@ func (a *attached) attachOne(mesh Mesh, namespace, field string, ref *typev1beta
 		}
 		return a.class(field, name, in)
 	case "/" + kindService, model.NetworkGroup + "/" + kindServiceEntry:
-		return a.service(ref.GetKind(), namespace, name, in)
+		return a.service(mesh, ref.GetKind(), namespace, name, in)
 	default:
 		return unattached(reasonInvalid, "%s is of kind %.100q in group %.100q, to which no policy is attached; use kind Gateway or GatewayClass of group %s, Service of group \"\", or ServiceEntry of group %s",
 			field, ref.GetKind(), ref.GetGroup(), model.GatewayGroup, model.NetworkGroup)
@@ -144,15 +145,20 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 	return attachedTo(fmt.Sprintf("%d Gateways of class %s have the policy for all requests that they take", len(served), name))
 }
 
-func (a *attached) service(kind, namespace, name string, in Targets) model.Condition {
+// service attaches to the hosts of a Service or a ServiceEntry. The policy names them whether they are bound to a waypoint or not, and that of a
+// Service whether it exists or not. Proxies hear of policies before they hear that a service ends, begins or is bound. So the policy holds at every step.
+func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) model.Condition {
 	of, exists := in.Service(kind, namespace, name)
 	what := kind + " " + namespace + "/" + name
 	d := cmp.Or(of.Decision, &Decision{})
-	for _, host := range of.Hosts {
-		for _, w := range d.Gateways {
-			a.add(w, &l7.Target{Target: &l7.Target_Service{Service: host}})
-		}
+	hosts := of.Hosts
+	if !exists && kind == kindService && len(validation.IsDNS1123Label(name)) == 0 {
+		hosts = []string{namespace + "/" + mesh.ServiceHost(namespace, name)}
 	}
+	for _, host := range hosts {
+		a.target(&l7.Target{Target: &l7.Target_Service{Service: host}})
+	}
+	a.gateways = append(a.gateways, d.Gateways...)
 	switch {
 	case !exists:
 		return unattached(reasonTargetNotFound, "there is no %s that is of the mesh, so no proxy enforces the policy for it; create it, or correct the name", what)
@@ -170,9 +176,14 @@ func gatewayTarget(w *Waypoint) *l7.Target {
 	return &l7.Target{Target: &l7.Target_Gateway{Gateway: w.Ref()}}
 }
 
-// add notes a Gateway and a target, each once.
+// add notes a Gateway, and what of its traffic the policy is for.
 func (a *attached) add(w *Waypoint, target *l7.Target) {
 	a.gateways = append(a.gateways, w)
+	a.target(target)
+}
+
+// target notes a target once.
+func (a *attached) target(target *l7.Target) {
 	if key := target.String(); !a.seen[key] {
 		a.seen[key] = true
 		a.targets = append(a.targets, target)
