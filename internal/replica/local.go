@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
@@ -54,6 +55,7 @@ type Local struct {
 	known    known
 	pending  map[model.Key]uint64  // objects that are not acknowledged, and the model's generation of each
 	refused  map[model.Key]bool    // objects of which a refusal is told
+	said     map[model.Key]string  // what authors of ServiceEntries are told, which names the virtual addresses
 	joined   map[string]attendance // by workload
 	follower map[*Subscription]struct{}
 }
@@ -68,7 +70,7 @@ type attendance struct {
 // NewLocal returns what knows nothing yet; see Run.
 func NewLocal(from Sources) *Local {
 	return &Local{from: from, feed: from.Store.Follow(Kinds), wake: make(chan struct{}, 1), known: newKnown(),
-		pending: map[model.Key]uint64{}, refused: map[model.Key]bool{}, joined: map[string]attendance{}, follower: map[*Subscription]struct{}{}}
+		pending: map[model.Key]uint64{}, refused: map[model.Key]bool{}, said: map[model.Key]string{}, joined: map[string]attendance{}, follower: map[*Subscription]struct{}{}}
 }
 
 // Answered tells that a client has answered a response. It costs nothing while no answer matters.
@@ -156,21 +158,53 @@ func (l *Local) read(n news, key model.Key) {
 			delete(l.known.objects, key)
 			delete(l.pending, key)
 			delete(l.refused, key)
+			delete(l.said, key)
 			n.objects[key] = struct{}{}
 		}
 		return
 	}
-	version := VersionOf(e.Object)
-	if was, had := l.known.objects[key]; had && was.Version == version && l.pending[key] == 0 {
+	version, readdressed := VersionOf(e.Object), l.readdressed(e)
+	was, had := l.known.objects[key]
+	same := had && was.Version == version
+	if same && l.pending[key] == 0 && !readdressed {
 		return // something else is said of it, or a label changed, which all proxies had no need to hear
 	}
-	// Until it is counted nobody has it. A refusal of the version before is over with that.
-	l.pending[key] = e.Generation
-	if was, had := l.known.objects[key]; !had || was.Version != version {
-		l.known.objects[key] = Standing{Version: version, Waiting: max(1, len(l.joined))}
+	l.pending[key] = needed(e)
+	// Until it is counted nobody has it.
+	switch {
+	case !same:
+		was = Standing{Version: version} // a refusal of the version before is over
 		delete(l.refused, key)
-		n.objects[key] = struct{}{}
+	case !readdressed:
+		return
 	}
+	was.Waiting = max(1, len(l.joined))
+	l.known.objects[key] = was
+	n.objects[key] = struct{}{}
+}
+
+// readdressed says whether a ServiceEntry may have other virtual addresses than when it was read last. They are chosen after the entry is
+// taken, and are no part of its version.
+func (l *Local) readdressed(e model.Entry) bool {
+	if e.Object.Kind != "ServiceEntry" || len(e.Conditions) == 0 {
+		return false // it is being compiled
+	}
+	was, had := l.said[e.Object.Key]
+	now := e.Conditions[0].Message
+	l.said[e.Object.Key] = now
+	return was != now && (had || e.Conditions[0].Reason == wellknown.ReasonAddressPending)
+}
+
+// needed is the generation that a proxy must have acknowledged to have an object. That of a ServiceEntry is the one in which it was compiled
+// last, since its virtual addresses may have come after it. There is none yet while they are written down.
+func needed(e model.Entry) uint64 {
+	if e.Object.Kind != "ServiceEntry" || len(e.Conditions) == 0 {
+		return e.Generation
+	}
+	if e.Conditions[0].Reason == wellknown.ReasonAddressPending {
+		return resourcelog.Forever
+	}
+	return max(e.Generation, e.Conditions[0].Generation)
 }
 
 // mark is how far a client is.

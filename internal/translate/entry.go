@@ -140,7 +140,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 	}
 	conditions := v.conditions()
 	if pending > 0 {
-		conditions[0].Status, conditions[0].Reason = model.Unknown, "AddressPending"
+		conditions[0].Status, conditions[0].Reason = model.Unknown, wellknown.ReasonAddressPending
 		conditions[0].Message = fmt.Sprintf("virtual addresses of %d of its hosts are being written down; proxies are told of them then", pending)
 	}
 	return out, conditions

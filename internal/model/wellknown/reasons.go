@@ -20,6 +20,10 @@ const (
 	ReasonStandIn = "StandIn"
 )
 
+// ReasonAddressPending is the reason of an Accepted condition that is Unknown while a ServiceEntry has no virtual addresses yet. They are chosen
+// after the entry is taken, and proxies are told of them in a later generation.
+const ReasonAddressPending = "AddressPending"
+
 // ReasonProgressing is the reason of a Deployed condition that is False while the Deployment goes on: its pods are on their way. All other
 // reasons of False say that somebody must do something.
 const ReasonProgressing = "Progressing"
