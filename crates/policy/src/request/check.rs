@@ -102,6 +102,12 @@ impl<'a, F: RequestFacts> Request<'a, F> {
         }
     }
 
+    /// True of the path and the scheme of a CONNECT, which has neither.
+    #[inline]
+    fn is_without(&self, name: &HeaderName) -> bool {
+        matches!(name, HeaderName::Target | HeaderName::Scheme) && self.facts.target().is_empty()
+    }
+
     /// Gives the joined values of a name of several fields to `take`: an application may read these in place of the fields.
     #[cold]
     pub(super) fn joined_values(&self, name: &HeaderName, take: impl FnMut(&[u8])) {
@@ -180,7 +186,11 @@ impl<'a, F: RequestFacts> Request<'a, F> {
                 !(path.is_empty() && action == RequestAction::Allow)
                     && values.admit(|value| value.matches(path, || self.decoded_path()))
             }
-            Check::Header(name, values) => self.fields_pass(name, values, action),
+            Check::Header(name, values) => {
+                // The same holds where a condition calls the path or the scheme a header.
+                !(action == RequestAction::Allow && self.is_without(name))
+                    && self.fields_pass(name, values, action)
+            }
             Check::RemoteIp(values) => {
                 let ip = self.facts.remote_ip().to_canonical();
                 values.admit(|block| block.contains(&ip))

@@ -247,11 +247,34 @@ fn an_allow_of_paths_does_not_admit_a_connect() {
         });
         assert!(!admitted(rule.clone(), &connect), "{rule:?}");
     }
-    let method = to(OperationMatch {
-        methods: any(&["CONNECT"], text),
-        ..OperationMatch::default()
-    });
-    assert!(admitted(method, &connect));
+    for rule in [
+        header(":path", any(&["*"], text)),
+        header(":path", not(&["/admin*"], text)),
+        header(":scheme", not(&["https"], text)),
+    ] {
+        assert!(!admitted(rule.clone(), &connect), "{rule:?}");
+    }
+    for rule in [
+        to(OperationMatch {
+            methods: any(&["CONNECT"], text),
+            ..OperationMatch::default()
+        }),
+        header(":method", any(&["CONNECT"], text)),
+    ] {
+        assert!(admitted(rule.clone(), &connect), "{rule:?}");
+    }
+}
+
+/// A DENY of what is not an allowed path covers a CONNECT, which has none.
+#[test]
+fn a_deny_of_other_paths_refuses_a_connect() {
+    let connect = Request {
+        method: b"CONNECT".to_vec(),
+        ..Request::get("")
+    };
+    for values in [any(&["*"], text), not(&["/public*"], text)] {
+        assert!(denied(header(":path", values), &connect));
+    }
 }
 
 /// CVE-2020-16844: a suffix in a DENY was compared as a whole text.
