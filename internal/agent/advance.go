@@ -78,7 +78,7 @@ func (a *Agent) advanceAll(now time.Time) {
 	for _, p := range a.pods {
 		switch {
 		case p.working:
-		case p.took < a.slow:
+		case p.work.took < a.slow:
 			waiting++
 			a.begin(p, now, &job{round: a.rounds}, turns, over)
 		case p.calls(now):
@@ -139,10 +139,10 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 		if j.begun {
 			p.progress = j.copy.progress
 			if j.took >= trifle {
-				p.took = j.took
+				p.work.took = j.took
 			}
-			if p.took >= a.slow {
-				p.rest = now.Add(min(p.took, 5*time.Second))
+			if p.work.took >= a.slow {
+				p.work.rest = now.Add(min(p.work.took, 5*time.Second))
 			}
 		}
 		if n := p.news; n != nil {

@@ -270,7 +270,11 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		if p.ns == nil {
 			disputed.settle(&object)
 		}
-		want := !a.capturer.leaving.Load() && source.Enrolled(object, s.Namespaces[object.Namespace])
+		enrolled := source.Enrolled(object, s.Namespaces[object.Namespace])
+		if object.Unjudged {
+			enrolled = p.enrolledSoFar(object)
+		}
+		want := !a.capturer.leaving.Load() && enrolled
 		if p.working {
 			p.news = &news{object: object, want: want}
 			continue
@@ -410,7 +414,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 		a.report(ctx, p, now)
 		due(p.again)
 		due(p.probesBy)
-		due(p.rest)
+		due(p.work.rest)
 		due(p.reportAt)
 		due(p.writes.next())
 		if p.want {

@@ -25,7 +25,7 @@ func (a *Agent) answer() {
 		if p == nil || p.NetNS != w.netns {
 			return false // the source has not told yet
 		}
-		if p.want && p.state != Captured {
+		if !p.asWanted() {
 			return false
 		}
 		w.done <- nil
@@ -52,6 +52,9 @@ func (a *Agent) Await(ctx context.Context, uid, path string) error {
 		a.waiting = slices.DeleteFunc(a.waiting, func(o *waiter) bool { return o == w })
 		if p := a.pods[uid]; p != nil {
 			reason = cmp.Or(p.why(time.Now()), "the agent has not begun to capture the pod")
+			if p.Unjudged {
+				reason = unjudged
+			}
 		}
 	})
 	if err != nil {
@@ -69,9 +72,12 @@ func (a *Agent) Await(ctx context.Context, uid, path string) error {
 func (a *Agent) Captured(ctx context.Context, uid string) (ok bool, reason string, err error) {
 	err = a.ask(ctx, func() {
 		p := a.pods[uid]
-		ok = p == nil || !p.want || p.state == Captured
+		ok = p == nil || p.asWanted()
 		if p != nil {
 			reason = p.why(time.Now())
+		}
+		if !ok && p.Unjudged {
+			reason = unjudged
 		}
 	})
 	return ok, reason, err

@@ -339,3 +339,64 @@ func TestProbesOfPodsFromBeforeAreNotForgotten(t *testing.T) {
 		t.Errorf("told %v", p.told)
 	}
 }
+
+// unjudgedPod is what the source says of a pod whose namespace it does not know yet.
+func (r *rig) unjudgedPod() source.Snapshot {
+	s := r.snapshot
+	s.Pods = slices.Clone(s.Pods)
+	s.Pods[0].Unjudged = true
+	s.Namespaces = nil
+	return s
+}
+
+func TestABirthWaitsForThePodsNamespace(t *testing.T) {
+	r := newRig(t)
+	r.accepted[unit] = true
+	r.runs(t)
+	r.agent.deliver(r.unjudgedPod())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "namespace") {
+		t.Fatalf("a pod that cannot be judged starts: %v", err)
+	}
+	if ok, reason, err := r.agent.Captured(t.Context(), unit); err != nil || ok || !strings.Contains(reason, "namespace") {
+		t.Errorf("as its owner wants it: %v, %q, %v", ok, reason, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.agent.Await(t.Context(), unit, "/run/netns/a") }()
+	r.agent.deliver(r.enrolledPod())
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	_ = r.agent.ask(t.Context(), func() {
+		if r.mode != redirect.Capturing {
+			t.Errorf("the pod starts while its network is %v", r.mode)
+		}
+	})
+}
+
+func TestACapturedPodIsNotReleasedWhileItsNamespaceIsUnknown(t *testing.T) {
+	for name, again := range map[string]bool{"the agent that captured it": false, "the agent that follows": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.label(true)
+			r.accept()
+			if r.is(Captured, ""); again {
+				r.start()
+			}
+			r.events = nil
+			r.accepted[unit] = true
+			known := r.snapshot
+			r.snapshot = r.unjudgedPod()
+			r.learn()
+			r.accept()
+			r.is(Captured, "")
+			if r.mode != redirect.Capturing {
+				t.Errorf("its network is %v", r.mode)
+			}
+			r.snapshot = known
+			r.label(false)
+			r.is(Releasing, "other proxies not updated yet")
+		})
+	}
+}

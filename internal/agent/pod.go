@@ -7,6 +7,7 @@ import (
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // State is where a pod stands between plain and captured.
@@ -32,14 +33,13 @@ type pod struct {
 
 	progress
 
-	working bool          // it is being advanced: progress has the state from before
-	began   time.Time     // when the advance began
-	waits   time.Time     // since when it waits for a turn, as one whose work takes long; zero if it does not
-	news    *news         // the pod's object in a snapshot that came during the advance
-	took    time.Duration // duration of the last advance that had something to do
-	rest    time.Time     // no further advance before this time, after a long one
-	stirred bool          // something has happened since it was last advanced
-	before  *remembered   // the record of an earlier agent
+	working bool        // it is being advanced: progress has the state from before
+	began   time.Time   // when the advance began
+	waits   time.Time   // since when it waits for a turn, as one whose work takes long; zero if it does not
+	news    *news       // the pod's object in a snapshot that came during the advance
+	work    work        // the last advance
+	stirred bool        // something has happened since it was last advanced
+	before  *remembered // the record of an earlier agent
 
 	probing   bool          // its probed addresses count
 	told      source.Report // the last report to the engine
@@ -47,6 +47,12 @@ type pod struct {
 	reporting bool          // a report is under way
 	reportAt  time.Time     // no further report before this time, after a failed one
 	writes    rateLimit     // limits the pod's reports
+}
+
+// work is what the last advance of a pod that had something to do has cost.
+type work struct {
+	took time.Duration // its duration
+	rest time.Time     // no further advance before this time, after a long one
 }
 
 // progress is the part of a pod's state that advancing it changes.
@@ -112,6 +118,25 @@ func (p *pod) fail(reason string, now time.Time) {
 func (p *pod) pause(least time.Duration) time.Duration {
 	const share, longest = 10, 10 * time.Second
 	return max(least, min(share*p.listing, longest))
+}
+
+// unjudged is why a pod is neither captured nor left alone.
+const unjudged = "the agent has not learned of the pod's namespace, which says whether the pod is to be in the mesh"
+
+// enrolledSoFar says whether a pod counts as enrolled that cannot be judged now: it stays as it was. object is what is new of it.
+func (p *pod) enrolledSoFar(object source.Pod) bool {
+	switch {
+	case p.news != nil && !p.news.gone:
+		return p.news.want
+	case p.read:
+		return p.want
+	}
+	return object.Annotations[wellknown.Redirection] == string(source.Enabled) // an earlier agent captured it
+}
+
+// asWanted says whether the pod is captured, or known not to be enrolled.
+func (p *pod) asWanted() bool {
+	return p.state == Captured || !p.want && !p.Unjudged
 }
 
 // overdue says whether a released pod's connections are not waited for any longer.

@@ -66,7 +66,7 @@ func (a *Agent) beginSlow(called []*pod, now time.Time) {
 
 // calls says whether a pod whose work takes long is to be advanced now.
 func (p *pod) calls(now time.Time) bool {
-	return !now.Before(p.rest) && (p.stirred || past(p.again, now) || past(p.probesBy, now))
+	return !now.Before(p.work.rest) && (p.stirred || past(p.again, now) || past(p.probesBy, now))
 }
 
 // past says whether a time that is set has come.

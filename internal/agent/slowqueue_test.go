@@ -161,8 +161,8 @@ func TestWhoWaitsForAPodThatTakesLongIsToldWhy(t *testing.T) {
 	if got := p.why(now.Add(longWork / 2)); got != "" {
 		t.Errorf("at first: %q", got)
 	}
-	p.took = time.Hour
-	if p.anew(now); p.took != 0 || !p.waits.IsZero() {
+	p.work.took = time.Hour
+	if p.anew(now); p.work.took != 0 || !p.waits.IsZero() {
 		t.Errorf("with another network: %+v", p)
 	}
 }

@@ -12,5 +12,11 @@ func Enrolled(p Pod, namespace Namespace) bool {
 	return wellknown.Enrolled(p.Labels, namespace.Labels)
 }
 
+// DecidedByNamespace says whether the namespace's labels decide if the pod is enrolled. Otherwise the pod alone does.
+func DecidedByNamespace(p Pod) bool {
+	enrols := Namespace{Labels: map[string]string{wellknown.DataplaneMode: wellknown.ModeAmbient}}
+	return Enrolled(p, enrols) != Enrolled(p, Namespace{})
+}
+
 // Enrols says whether the namespace wants its pods in the mesh.
 func (n Namespace) Enrols() bool { return wellknown.Enrols(n.Labels) }

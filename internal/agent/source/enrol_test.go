@@ -47,3 +47,20 @@ func TestEnrolment(t *testing.T) {
 		}
 	}
 }
+
+func TestANamespaceDecidesForPodsThatSayNothing(t *testing.T) {
+	labelled := func(mode string) Pod { return Pod{Labels: map[string]string{wellknown.DataplaneMode: mode}} }
+	for name, tt := range map[string]struct {
+		pod  Pod
+		want bool
+	}{
+		"no label": {Pod{}, true}, "a label that means nothing": {labelled("sidecar"), true},
+		"in": {labelled("ambient"), false}, "out": {labelled("none"), false},
+		"the node's network": {Pod{HostNetwork: true}, false},
+		"static":             {Pod{Annotations: map[string]string{ConfigMirror: "x"}}, false},
+	} {
+		if got := DecidedByNamespace(tt.pod); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

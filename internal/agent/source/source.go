@@ -35,6 +35,8 @@ type Pod struct {
 	Cgroup redirect.Cgroup `json:"-"`
 	// Probed are the addresses of the pod that its node's kubelet connects to.
 	Probed []netip.AddrPort `json:"probed,omitempty"`
+	// Unjudged: the pod's namespace decides whether it is enrolled, and the source does not know the namespace yet.
+	Unjudged bool `json:"-"`
 	// Refused says what else was asked for the pod and is not followed.
 	Refused []string `json:"refused,omitempty"`
 }

@@ -94,17 +94,6 @@ func (s *Source) ask(ctx context.Context, r cni.Request) (*corev1.Pod, error) {
 	return trimmed.(*corev1.Pod), err
 }
 
-func (s *Source) namespace(ctx context.Context, name string) (source.Namespace, error) {
-	if o, there, err := s.namespaces.GetStore().GetByKey(name); err == nil && there {
-		return source.Namespace{Labels: o.(*corev1.Namespace).Labels}, nil
-	}
-	n, err := s.births.Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return source.Namespace{}, fmt.Errorf("ask for namespace %s: %w", name, err)
-	}
-	return source.Namespace{Labels: n.Labels}, nil
-}
-
 // Part says of a pod whose sandbox goes that nothing runs in it any more, and returns when nothing of the mesh is open
 // in it, or ctx ends.
 func (s *Source) Part(ctx context.Context, r cni.Request) {

@@ -58,12 +58,14 @@ type Source struct {
 
 	pods, namespaces cache.SharedIndexInformer
 	changed          chan struct{}
+	unknown          chan []string // the newest list of namespaces of pods that the watch has not reported
 	health           *health
 	earlyTime        time.Duration
 
 	mu      sync.Mutex
 	synced  bool
 	early   map[types.UID]earlyPod      // pods that started before the watch reported them
+	read    map[string]source.Namespace // namespaces that were asked for before the watch reported them
 	parting map[types.UID]chan struct{} // per pod that has ended: closed when it has no open connection of the mesh
 	says    map[types.UID]source.State  // the state last written to each pod's annotation
 	events  map[types.UID]lastEvent     // the last event written about each pod
@@ -82,8 +84,8 @@ func New(client apiserver.Client, opts Options) (*Source, error) {
 		opts.Log.Warn("networks of running pods are looked for", "err", err)
 	}
 	s := &Source{
-		opts: opts, log: opts.Log, client: client, births: client, finder: f, boxes: boxes, changed: make(chan struct{}, 1),
-		earlyTime: earlyTime, early: map[types.UID]earlyPod{}, parting: map[types.UID]chan struct{}{}, says: map[types.UID]source.State{},
+		opts: opts, log: opts.Log, client: client, births: client, finder: f, boxes: boxes, changed: make(chan struct{}, 1), unknown: make(chan []string, 1),
+		earlyTime: earlyTime, early: map[types.UID]earlyPod{}, read: map[string]source.Namespace{}, parting: map[types.UID]chan struct{}{}, says: map[types.UID]source.State{},
 		events: map[types.UID]lastEvent{}, lost: map[types.UID]error{}, loose: map[types.UID]bool{},
 	}
 	if opts.Births != nil {
@@ -154,6 +156,7 @@ func (s *Source) Run(ctx context.Context, deliver func(source.Snapshot), connect
 	all.Go(func() { s.pods.RunWithContext(ctx) })
 	all.Go(func() { s.namespaces.RunWithContext(ctx) })
 	all.Go(func() { s.watchEarly(ctx) })
+	all.Go(func() { s.readNamespaces(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), s.pods.HasSynced, s.namespaces.HasSynced) {
 		return
 	}
@@ -205,18 +208,10 @@ func (s *searcher) done(now time.Time) {
 
 // snapshot is all that the agent is to know, and the pods whose networks are to be looked for.
 func (s *Source) snapshot() (source.Snapshot, map[string][]netip.Addr) {
-	snapshot := source.Snapshot{Pods: []source.Pod{}, Namespaces: map[string]source.Namespace{}}
-	for _, o := range s.namespaces.GetStore().List() {
-		n := o.(*corev1.Namespace)
-		snapshot.Namespaces[n.Name] = source.Namespace{Labels: n.Labels}
-	}
-
+	snapshot := source.Snapshot{Pods: []source.Pod{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := s.podsLocked()
-	if s.opts.Known != nil {
-		s.opts.Known(known(pods, snapshot.Namespaces, s.opts.Own))
-	}
 	alive, missing := map[string]bool{}, map[string][]netip.Addr{}
 	present := map[types.UID]bool{}
 	for uid, p := range pods {
@@ -249,6 +244,17 @@ func (s *Source) snapshot() (source.Snapshot, map[string][]netip.Addr) {
 		s.belongLocked(p, &pod)
 		present[uid] = true
 		snapshot.Pods = append(snapshot.Pods, pod)
+	}
+	// The namespaces come after the networks. So a pod whose birth was told is judged by a namespace that is no older than the one that
+	// its birth was answered by.
+	snapshot.Namespaces = s.namespacesLocked(pods)
+	for i := range snapshot.Pods {
+		pod := &snapshot.Pods[i]
+		_, there := snapshot.Namespaces[pod.Namespace]
+		pod.Unjudged = !there && source.DecidedByNamespace(*pod)
+	}
+	if s.opts.Known != nil {
+		s.opts.Known(known(pods, snapshot.Namespaces, s.opts.Own))
 	}
 	slices.SortFunc(snapshot.Pods, func(a, b source.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	if err := s.boxes.keep(func(uid string) bool { return alive[uid] }); err != nil {
