@@ -34,13 +34,15 @@ func (s *Source) Born(ctx context.Context, r cni.Request) (uid string, wanted bo
 		return "", false, err
 	}
 	if !pod.Spec.HostNetwork {
+		// The pod is known before its network is noted. A snapshot that is being made drops the networks of pods that it does not know, and
+		// the watch may have told of this one since that snapshot began.
+		s.mu.Lock()
+		s.early[pod.UID] = earlyPod{pod: pod, since: time.Now()}
+		s.mu.Unlock()
 		if err := s.note(pod, r); err != nil {
 			return "", false, err
 		}
 		s.mu.Lock()
-		if !watched {
-			s.early[pod.UID] = earlyPod{pod: pod, since: time.Now()}
-		}
 		delete(s.lost, pod.UID)
 		s.mu.Unlock()
 		s.change()

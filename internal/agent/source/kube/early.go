@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/agent/cni"
 )
 
-// earlyPod is a pod that was born before the watch told of it. Its end the watch may never tell of either.
+// earlyPod is a pod that may have been born before the watch told of it. Its end the watch may never tell of either.
 type earlyPod struct {
 	pod   *corev1.Pod
 	since time.Time // when it was last known to be there

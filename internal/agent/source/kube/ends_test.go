@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,5 +249,37 @@ func TestThePluginIsToldOfPodsThatAreNotAsTheirNamespace(t *testing.T) {
 		if got, there := r.known.Pods[key]; !there || got != wanted {
 			t.Errorf("%s: %v, %v", key, got, there)
 		}
+	}
+}
+
+// A snapshot drops the networks of pods that are gone. A pod that is born while it is made is not one of them.
+func TestASandboxThatIsMadeDuringASnapshotIsKept(t *testing.T) {
+	r := newRig(t, namespace("shop", ambient), pod("web", "u1"))
+	born := make(chan error, 1)
+	var once sync.Once
+	r.opts.Known = func(cni.State) {
+		once.Do(func() {
+			go func() {
+				_, _, err := r.Born(t.Context(), r.birth("web", "u1"))
+				born <- err
+			}()
+			// The birth may have to wait for this snapshot.
+			for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				if _, known := r.boxes.get("u1"); known {
+					return
+				}
+			}
+		})
+	}
+	// Not run: the watch has told of no pod.
+	if err := r.namespaces.GetStore().Add(namespace("shop", ambient)); err != nil {
+		t.Fatal(err)
+	}
+	r.Source.snapshot()
+	if err := <-born; err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := r.Source.snapshot(); len(s.Pods) != 1 || s.Pods[0].NetNS != r.path {
+		t.Errorf("the pod's network is lost: %+v", s.Pods)
 	}
 }
