@@ -144,6 +144,7 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 			if p.work.took >= a.slow {
 				p.work.rest = now.Add(min(p.work.took, 5*time.Second))
 			}
+			a.announceEnd(p)
 		}
 		if n := p.news; n != nil {
 			p.news = nil

@@ -328,10 +328,6 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 			p.again = p.graceUntil
 		}
 	}
-	if object.Terminating && !p.Terminating && p.state != Plain {
-		// The proxy is told before the pod's network goes, so that peers can still leave its tunnels.
-		a.listenerStore.Terminating(p.UID)
-	}
 	if object.Ended && !p.Ended {
 		p.takenBack, p.again = false, time.Time{}
 	}
@@ -344,6 +340,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	// Unchanged annotations are not parsed again.
 	read := p.read && object.Cgroup == p.Cgroup && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
 	p.Pod, p.want, p.read = object, want, true
+	a.announceEnd(p)
 	if !read {
 		a.except(p)
 	}
@@ -356,6 +353,15 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	}
 	// A snapshot can be older than the last report; saying it once more is harmless, never saying it is not.
 	p.repeat = says != p.told.State && p.told.State != source.Parted
+}
+
+// announceEnd tells the proxies of a pod that is being deleted. They are told before the pod's network goes, so that peers can still leave its
+// tunnels. An agent that has started learns of the deletion before it has found the pod captured, so it tells them after that.
+func (a *Agent) announceEnd(p *pod) {
+	if p.Terminating && p.state != Plain && !p.announced.end {
+		p.announced.end = true
+		a.listenerStore.Terminating(p.UID)
+	}
 }
 
 // except reads what is to pass by the proxy of the pod.

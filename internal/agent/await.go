@@ -87,8 +87,8 @@ func (a *Agent) Captured(ctx context.Context, uid string) (ok bool, reason strin
 // Pods that are being released do not count: their new connections pass by the proxy, probes among them.
 func (a *Agent) tellProbed() {
 	for _, p := range a.pods {
-		if probing := p.isProbed(); probing != p.probing {
-			p.probing, a.probed = probing, true
+		if probing := p.isProbed(); probing != p.announced.probes {
+			p.announced.probes, a.probed = probing, true
 		}
 	}
 	if !a.probed {
@@ -97,7 +97,7 @@ func (a *Agent) tellProbed() {
 	a.probed = false
 	var all []netip.AddrPort
 	for _, p := range a.pods {
-		if p.probing {
+		if p.announced.probes {
 			all = append(all, p.Probed...)
 		}
 	}

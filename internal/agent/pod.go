@@ -41,7 +41,7 @@ type pod struct {
 	stirred bool        // something has happened since it was last advanced
 	before  *remembered // the record of an earlier agent
 
-	probing   bool          // its probed addresses count
+	announced announced     // what others were told of it, apart from reports
 	told      source.Report // the last report to the engine
 	repeat    bool          // the engine's object differs from told
 	reporting bool          // a report is under way
@@ -53,6 +53,12 @@ type pod struct {
 type work struct {
 	took time.Duration // its duration
 	rest time.Time     // no further advance before this time, after a long one
+}
+
+// announced is what was said of a pod to the node's prober and to the proxies.
+type announced struct {
+	probes bool // its probed addresses count
+	end    bool // the pod is being deleted
 }
 
 // progress is the part of a pod's state that advancing it changes.
@@ -84,7 +90,7 @@ type progress struct {
 
 // anew resets a pod whose network was replaced. The durations measured in the old network are forgotten as well.
 func (p *pod) anew(now time.Time) {
-	*p = pod{progress: progress{state: Plain, since: now}, reporting: p.reporting, told: p.told, writes: p.writes, probing: p.probing, stirred: true}
+	*p = pod{progress: progress{state: Plain, since: now}, reporting: p.reporting, told: p.told, writes: p.writes, announced: announced{probes: p.announced.probes}, stirred: true}
 }
 
 // The steps of capture at which things fail, as the metric names them.

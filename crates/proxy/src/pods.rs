@@ -45,14 +45,25 @@ struct Served {
     dns: Option<Serving>,
 }
 
+/// The content of a [`Table`].
+#[derive(Debug, Default)]
+struct Entries {
+    /// Pods in service.
+    served: HashMap<WorkloadUid, Served>,
+    /// Pods that are being deleted and are not in service yet. The agent tells a process that starts of their deletion before it hands
+    /// them over.
+    terminating: HashSet<WorkloadUid>,
+}
+
 /// The table of pods; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Table(Arc<Mutex<HashMap<WorkloadUid, Served>>>);
+pub struct Table(Arc<Mutex<Entries>>);
 
 impl Table {
     /// Every pod in service.
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.lock()
+            .served
             .values()
             .map(|served| Arc::clone(&served.pod))
             .collect()
@@ -60,11 +71,47 @@ impl Table {
 
     /// Takes every pod out of service: listeners close, connections go on.
     pub fn clear(&self) -> Vec<Arc<Pod>> {
-        let served = std::mem::take(&mut *self.lock());
+        let served = std::mem::take(&mut self.lock().served);
         served.into_values().map(|served| served.pod).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<WorkloadUid, Served>> {
+    /// Takes a pod into service.
+    fn insert(&self, served: Served) {
+        let mut entries = self.lock();
+        let uid = served.pod.uid.clone();
+        if entries.terminating.remove(&uid) {
+            served.pod.leave();
+        }
+        entries.served.insert(uid, served);
+    }
+
+    /// Takes a pod out of service, if it is in service. Nothing else is known of it then.
+    fn remove(&self, uid: &WorkloadUid) -> Option<Served> {
+        let mut entries = self.lock();
+        entries.terminating.remove(uid);
+        entries.served.remove(uid)
+    }
+
+    /// The pods in service that the agent has not named.
+    fn unnamed(&self, named: &HashSet<WorkloadUid>) -> Vec<WorkloadUid> {
+        let mut entries = self.lock();
+        entries.terminating.retain(|uid| named.contains(uid));
+        let all = entries.served.keys();
+        all.filter(|uid| !named.contains(*uid)).cloned().collect()
+    }
+
+    /// The pod is being deleted. It still has its network.
+    fn terminate(&self, uid: &WorkloadUid) {
+        let mut entries = self.lock();
+        let Some(served) = entries.served.get(uid) else {
+            entries.terminating.insert(uid.clone());
+            return;
+        };
+        tracing::info!(pod = %uid, "a pod is being deleted: its tunnels are told to go away");
+        served.pod.leave();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,6 +153,7 @@ impl Pods {
         let known = self
             .table
             .lock()
+            .served
             .get(&uid)
             .map(|served| served.pod.sockets.netns().id());
         match known {
@@ -142,7 +190,7 @@ impl Pods {
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod in service");
         self.metrics.pod_started();
         let dns = (!questions.udp.is_empty()).then(|| self.dns.serve(&pod, questions));
-        self.table.lock().insert(uid, Served { pod, doors, dns });
+        self.table.insert(Served { pod, doors, dns });
         self.joined.notify_one();
         Ok(())
     }
@@ -194,6 +242,7 @@ impl Pods {
             }
             let mut table = table.lock();
             let Some(served) = table
+                .served
                 .get_mut(&pod.uid)
                 .filter(|served| Arc::ptr_eq(&served.pod, &pod))
             else {
@@ -212,14 +261,11 @@ impl Pods {
     /// An event of the listener store about a pod.
     pub fn hear(table: &Table, event: &Event) {
         let Event::Terminating(uid) = event;
-        if let Some(served) = table.lock().get(uid) {
-            tracing::info!(pod = %uid, "a pod is being deleted: its tunnels are told to go away");
-            served.pod.leave();
-        }
+        table.terminate(uid);
     }
 
     fn let_go(&mut self, uid: &WorkloadUid) {
-        let Some(Served { pod, doors, dns }) = self.table.lock().remove(uid) else {
+        let Some(Served { pod, doors, dns }) = self.table.remove(uid) else {
             return;
         };
         drop((doors, dns));
@@ -277,7 +323,7 @@ impl zds::Pods for Pods {
     }
 
     fn keep(&mut self, uid: &WorkloadUid) -> Result<(), String> {
-        if self.table.lock().contains_key(uid) {
+        if self.table.lock().served.contains_key(uid) {
             return Ok(());
         }
         Err(format!(
@@ -290,14 +336,7 @@ impl zds::Pods for Pods {
     }
 
     fn retain(&mut self, named: &HashSet<WorkloadUid>) {
-        let gone: Vec<_> = self
-            .table
-            .lock()
-            .keys()
-            .filter(|uid| !named.contains(uid))
-            .cloned()
-            .collect();
-        for uid in gone {
+        for uid in self.table.unnamed(named) {
             self.let_go(&uid);
         }
         self.readiness.reached(READY);
@@ -307,3 +346,6 @@ impl zds::Pods for Pods {
         self.readiness.lost(READY);
     }
 }
+
+#[cfg(test)]
+mod tests;
