@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use lateen_types::ports;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::dns::{BareDns, DnsSockets};
@@ -100,6 +101,17 @@ impl Listeners {
             hbone: hbone?,
             dns,
         })
+    }
+
+    /// Whether a connection waits in one of the three listeners to be accepted.
+    pub fn waiting(&self) -> bool {
+        let listeners = [&self.outbound, &self.plaintext, &self.hbone];
+        let mut polled = listeners.map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        let in_queue = |polled: &PollFd<'_>| {
+            let found = polled.revents();
+            found.is_some_and(|found| found.contains(PollFlags::POLLIN))
+        };
+        poll(&mut polled, PollTimeout::ZERO).is_ok() && polled.iter().any(in_queue)
     }
 
     /// Whether DNS is to be served and no socket for it was taken over.
@@ -222,4 +234,31 @@ pub(crate) fn open_listeners(
 ) -> io::Result<Listeners> {
     pod.within(home, || BareListeners::make(options))??
         .listen(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_waits_until_it_is_accepted() {
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let duplicate = |at: usize| listeners[at].try_clone().unwrap().into();
+        let held = Listeners {
+            outbound: duplicate(0),
+            plaintext: duplicate(1),
+            hbone: duplicate(2),
+            dns: DnsSockets::default(),
+        };
+        assert!(!held.waiting());
+        for listener in &listeners {
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert!(held.waiting());
+            // Another process accepts from the same socket.
+            listener.accept().unwrap();
+            assert!(!held.waiting());
+        }
+    }
 }

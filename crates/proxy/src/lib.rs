@@ -22,6 +22,7 @@ mod revocations;
 mod run;
 mod sampling;
 pub mod settings;
+mod takeover;
 #[cfg(test)]
 mod testing;
 mod tunnels;

@@ -17,18 +17,16 @@ use lateen_types::{Identity, Strng, WorkloadUid};
 use lateen_zds::{self as zds, PodInfo};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::current::Current;
 use crate::dns::{Dns, Serving};
 use crate::node::{NodeHandle, Request};
 use crate::pod::{Door, Pod, Port};
+use crate::takeover::{self, Outcome};
 
 /// The readiness part that stands for a complete list of pods.
 pub const READY: &str = "workload proxy manager";
-
-/// How long connections to a pod that was taken over may wait for its certificate without being accepted.
-const UNABLE: Duration = Duration::from_secs(5);
 
 /// How long connections of a pod that has ended may take to end in order. What was written before is on its way; what is left
 /// then waits for somebody who is gone. Less than agents wait before the pod's network goes (`endedPatience`).
@@ -83,6 +81,13 @@ impl Table {
             served.pod.leave();
         }
         entries.served.insert(uid, served);
+    }
+
+    /// Whether this pod is in service, and not another one of its uid.
+    fn holds(&self, pod: &Arc<Pod>) -> bool {
+        let entries = self.lock();
+        let served = entries.served.get(&pod.uid);
+        served.is_some_and(|served| Arc::ptr_eq(&served.pod, pod))
     }
 
     /// Takes a pod out of service, if it is in service. Nothing else is known of it then.
@@ -179,18 +184,29 @@ impl Pods {
             self.descriptors,
         ));
         let questions = std::mem::take(&mut listeners.dns);
-        self.certificates.want(&pod.identity);
-        let doors = if inherited {
+        let (doors, inherited) = if inherited {
             // Whoever listened on them before still may: it has certificates, and this process is only fetching them.
-            self.open_when_able(&pod, listeners);
-            Vec::new()
+            (Vec::new(), Some(listeners))
         } else {
-            open(&self.acceptor, &pod, listeners).map_err(|error| error.to_string())?
+            let opened = open(&self.acceptor, &pod, listeners).map_err(|error| {
+                self.listener_store.release(&uid);
+                error.to_string()
+            })?;
+            (opened, None)
         };
+        self.certificates.want(&pod.identity);
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod in service");
         self.metrics.pod_started();
         let dns = (!questions.udp.is_empty()).then(|| self.dns.serve(&pod, questions));
-        self.table.insert(Served { pod, doors, dns });
+        let served = Arc::clone(&pod);
+        self.table.insert(Served {
+            pod: served,
+            doors,
+            dns,
+        });
+        if let Some(listeners) = inherited {
+            self.open_when_able(&pod, listeners);
+        }
         self.joined.notify_one();
         Ok(())
     }
@@ -231,14 +247,19 @@ impl Pods {
     }
 
     /// Accepts from inherited listeners as soon as the pod's certificate is there. Until then connections are served by
-    /// the process before, or wait; but not for long.
+    /// the process before. If nobody serves them they are accepted nevertheless.
     fn open_when_able(&self, pod: &Arc<Pod>, listeners: Listeners) {
         let (certificates, acceptor) = (self.certificates.clone(), Arc::clone(&self.acceptor));
         let (table, pod) = (self.table.clone(), Arc::clone(pod));
         spawn_local(async move {
-            let able = certificates.get(&pod.identity);
-            if !matches!(timeout(UNABLE, able).await, Ok(Ok(_))) {
-                tracing::warn!(pod = %pod.uid, "a pod taken over has no certificate yet; its connections are accepted nevertheless");
+            let in_service = || table.holds(&pod);
+            let waiting = || listeners.waiting();
+            match takeover::may_accept(&certificates, &pod.identity, in_service, waiting).await {
+                Outcome::Certified => {}
+                Outcome::Unserved => {
+                    tracing::warn!(pod = %pod.uid, "a pod taken over has no certificate yet, and nobody accepts its connections; they are accepted nevertheless");
+                }
+                Outcome::Released => return,
             }
             let mut table = table.lock();
             let Some(served) = table
