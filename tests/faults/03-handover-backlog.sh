@@ -59,6 +59,33 @@ equal "those that waited for the first are served by it ($(jq -c .counts "$WORK/
 wait $REPLACE
 check "the next has them from the agent again" lateen proxy replace n1 --drain 5s
 
+# A successor whose certificate authority does not answer is not ready, and takes no connection that it could only refuse. Its predecessor,
+# which has certificates, goes on serving, and no request fails.
+# bites: let `all` in crates/proxy/src/certified.rs return at once: the predecessor is told to end, and requests fail.
+# bites: return `Certified` in `may_accept` of crates/proxy/src/takeover.rs whatever `get` answers: requests fail while the successor waits.
+printf '#!/bin/sh\nCA_ADDRESS=https://127.0.0.1:9 exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/uncertified"
+chmod +x "$WORK/uncertified"
+ask 120 "$WORK/meanwhile" -workers 4 -rate 50 & MEANWHILE=$!
+before="$(proxy_pid n1) $(proxy_pid n2)"
+replacing=()
+for node in n1 n2; do
+  lateen proxy replace "$node" --binary "$WORK/uncertified" --drain 30s >"$WORK/replace-$node" 2>&1 & replacing+=("$!")
+done
+for node in n1 n2; do
+  wait "${replacing[0]}"
+  equal "$node: a successor without certificates is given up" false "$([ $? = 0 ] && echo true || echo false)"
+  replacing=("${replacing[@]:1}")
+  check "$node: it says what it waited for" grep -q 'not ready after .*waiting for the certificate of .*unreachable' "$WORK/replace-$node"
+done
+equal "the predecessors are in their places" "$before" "$(proxy_pid n1) $(proxy_pid n2)"
+end $MEANWHILE
+check "they served meanwhile" [ "$(count "$WORK/meanwhile" served)" -gt 1000 ]
+equal "and no request failed ($(jq -c .counts "$WORK/meanwhile"))" 0 "$(failed "$WORK/meanwhile")"
+for node in n1 n2; do
+  check "$node: a successor with certificates takes over" lateen proxy replace "$node" --drain 5s
+done
+check "the service answers" answers
+
 # The successor is killed while its predecessor still drains: that one may go on for long, and nobody waits for it.
 ask 20 "$WORK/long" -mode keep -workers 2 -rate 20 & LONG=$!
 sleep 0.5

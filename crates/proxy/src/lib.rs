@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+mod certified;
 mod connection_table;
 mod connections;
 mod counted;

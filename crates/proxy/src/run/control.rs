@@ -27,6 +27,7 @@ use super::error::StartError;
 use super::pages::{deadline as asked_deadline, page};
 use super::process;
 use super::source::{node_of, source};
+use crate::certified;
 use crate::connection_table::Cut;
 use crate::connections::Connections;
 use crate::current::Current;
@@ -50,9 +51,6 @@ const TIDY_LOOK: Duration = Duration::from_secs(60);
 
 /// After the proxy is ready, and after a pod has joined: what was used for that is not used again soon.
 const STARTED: Duration = Duration::from_secs(3);
-
-/// Between two questions after a certificate that the authority does not give.
-const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
 
 /// What connections have to write their log lines once they are cut.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -157,13 +155,29 @@ impl Control {
         );
     }
 
-    /// Tells whoever started this process when it can do all that its predecessor does.
+    /// Becomes ready, and tells whoever started this process, when it can do all that its predecessor does. Certificates come last: the pods
+    /// are known by then.
     async fn announce(&self) {
+        self.reached(&[certified::READY]).await;
+        let pods = || {
+            let pods = self.table.pods();
+            pods.iter().map(|pod| pod.identity.clone()).collect()
+        };
+        certified::all(&self.manager, pods, |text| self.starter.status(text)).await;
+        self.readiness.reached(certified::READY);
+        // The agent may have gone meanwhile.
+        self.reached(&[]).await;
+        self.starter.ready();
+    }
+
+    /// Waits until every part of readiness is there but these.
+    async fn reached(&self, but: &[&str]) {
         let mut said = Vec::new();
         loop {
-            let pending = self.readiness.pending();
+            let mut pending = self.readiness.pending();
+            pending.retain(|part| !but.contains(part));
             if pending.is_empty() {
-                break;
+                return;
             }
             if pending != said {
                 self.starter
@@ -172,16 +186,6 @@ impl Control {
             }
             sleep(READY_LOOK).await;
         }
-        for pod in self.table.pods() {
-            self.starter
-                .status(&format!("waiting for the certificate of {}", pod.identity));
-            while let Err(error) = self.manager.get(&pod.identity).await {
-                self.starter
-                    .status(&format!("waiting for a certificate: {error}"));
-                sleep(CERTIFICATE_LOOK).await;
-            }
-        }
-        self.starter.ready();
     }
 
     /// Has pods give back, for ever, the sockets that nobody needs.

@@ -24,7 +24,7 @@ use crate::node::{Node, NodeConfig, SameNode, Timeouts};
 use crate::notify::Starter;
 use crate::pods::{self, Table};
 use crate::settings::{Acceleration, Settings};
-use crate::{VERSION, certificates, publish};
+use crate::{VERSION, certificates, certified, publish};
 
 /// Serves the pods of this node until SIGTERM, SIGINT or `/quitquitquit`, and then lets connections finish.
 ///
@@ -132,7 +132,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     runtime.spawn(serving);
 
     let control = Control {
-        readiness: Readiness::waiting_for([publish::READY, pods::READY]),
+        readiness: Readiness::waiting_for([publish::READY, pods::READY, certified::READY]),
         table: Table::default(),
         settings,
         namespaces,
