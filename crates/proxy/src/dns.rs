@@ -24,7 +24,7 @@ use lateen_config::Workload;
 use lateen_netns::DnsSockets;
 use lateen_telemetry::{DnsMetrics, OnDemandDnsLabels, known};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet};
 
 pub use own::OwnNames;
 pub use resolver::{ResolveError, Resolver};
@@ -58,6 +58,7 @@ pub struct Parts {
 
 enum Message {
     Serve(Arc<Pod>, DnsSockets, oneshot::Receiver<()>),
+    Ended(oneshot::Sender<()>),
     Resolve(Lookup),
 }
 
@@ -70,7 +71,7 @@ pub struct Dns {
     metrics: DnsMetrics,
 }
 
-/// A pod's DNS service, which ends when this is dropped.
+/// A pod's DNS service. When this is dropped it reads no further question, and ends once all that it has read are answered.
 #[derive(Debug)]
 pub struct Serving {
     _stop: oneshot::Sender<()>,
@@ -110,6 +111,14 @@ impl Dns {
             .inbox
             .send(Message::Serve(Arc::clone(pod), sockets, stopped));
         Serving { _stop: stop }
+    }
+
+    /// Resolves once no pod is served any more. Every [`Serving`] must have been dropped.
+    pub async fn ended(&self) {
+        let (ended, end) = oneshot::channel();
+        let _ = self.inbox.send(Message::Ended(ended));
+        // The sender is dropped, also by a thread that is no more.
+        let _ = end.await;
     }
 
     /// Forgets what a pod was told.
@@ -186,22 +195,29 @@ async fn run(
         ipv6,
         waiting: std::cell::RefCell::default(),
     });
-    while let Some(message) = messages.recv().await {
+    let mut servers = JoinSet::new();
+    let mut awaiting_end = Vec::new();
+    loop {
+        if servers.is_empty() {
+            awaiting_end.clear();
+        }
+        let message = tokio::select! {
+            message = messages.recv() => message,
+            Some(_) = servers.join_next() => continue,
+        };
         match message {
-            Message::Serve(pod, sockets, stopped) => {
+            None => return,
+            Some(Message::Serve(pod, sockets, stopped)) => {
                 let common = Rc::clone(&common);
-                tokio::task::spawn_local(async move {
+                servers.spawn_local(async move {
                     let uid = pod.uid.clone();
-                    tokio::select! {
-                        served = server::serve(pod, sockets, common) => if let Err(error) = served {
-                            tracing::error!(pod = %uid, %error, "serve the pod's DNS questions");
-                        },
-                        // The sender is never used but dropped.
-                        _ = stopped => {}
+                    if let Err(error) = server::serve(pod, sockets, common, stopped).await {
+                        tracing::error!(pod = %uid, %error, "serve the pod's DNS questions");
                     }
                 });
             }
-            Message::Resolve(lookup) => lookups.begin(lookup),
+            Some(Message::Ended(ended)) => awaiting_end.push(ended),
+            Some(Message::Resolve(lookup)) => lookups.begin(lookup),
         }
     }
 }

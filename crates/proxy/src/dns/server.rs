@@ -19,8 +19,8 @@ use lateen_types::Strng;
 use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 
 use super::upstream::{From, Unanswered, Upstream, framed};
@@ -136,8 +136,17 @@ struct Forward {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// Serves a pod for as long as it is polled; what it waits for ends with it.
-pub async fn serve(pod: Arc<Pod>, sockets: DnsSockets, common: Rc<Common>) -> io::Result<()> {
+/// Resolves when a loop is to read nothing more. It is resolved by the end of its sender, which is never used.
+type Stopped = oneshot::Receiver<()>;
+
+/// Serves a pod until it is stopped, and then ends once all questions that were read by then are answered. A resolver bounds that: one that
+/// does not answer is given up.
+pub async fn serve(
+    pod: Arc<Pod>,
+    sockets: DnsSockets,
+    common: Rc<Common>,
+    stopped: Stopped,
+) -> io::Result<()> {
     let server = Rc::new(Server {
         from: From::pod(&pod),
         pod,
@@ -147,24 +156,35 @@ pub async fn serve(pod: Arc<Pod>, sockets: DnsSockets, common: Rc<Common>) -> io
         flights: RefCell::default(),
     });
     let mut loops = JoinSet::new();
+    let mut stops = Vec::new();
+    let mut stop = || {
+        let (stop, stopped) = oneshot::channel();
+        stops.push(stop);
+        stopped
+    };
     for socket in sockets.udp {
         let socket = UdpSocket::from_std(socket.into())?;
-        loops.spawn_local(datagrams(Rc::clone(&server), socket));
+        loops.spawn_local(datagrams(Rc::clone(&server), socket, stop()));
     }
     for socket in sockets.tcp {
         let listener = TcpListener::from_std(socket.into())?;
-        loops.spawn_local(connections(Rc::clone(&server), listener));
+        loops.spawn_local(connections(Rc::clone(&server), listener, stop()));
     }
+    let _ = stopped.await;
+    drop::<Vec<oneshot::Sender<()>>>(stops);
     while loops.join_next().await.is_some() {}
     Ok(())
 }
 
-async fn datagrams(server: Rc<Server>, socket: UdpSocket) {
+async fn datagrams(server: Rc<Server>, socket: UdpSocket, mut stopped: Stopped) {
     let mut buffer = vec![0; DATAGRAM];
     let mut waiting = FuturesUnordered::new();
-    loop {
+    let mut reads = true;
+    while reads || !waiting.is_empty() {
         tokio::select! {
-            received = socket.recv_from(&mut buffer) => match received {
+            // What is not read by now is left to the next process, which has the same socket.
+            _ = &mut stopped, if reads => reads = false,
+            received = socket.recv_from(&mut buffer), if reads => match received {
                 Ok((length, client)) => match server.step(&buffer[..length], Transport::Udp) {
                     Step::Ignore => {}
                     // A client that has no room for a reply asks again.
@@ -185,20 +205,28 @@ async fn datagrams(server: Rc<Server>, socket: UdpSocket) {
     }
 }
 
-async fn connections(server: Rc<Server>, listener: TcpListener) {
+async fn connections(server: Rc<Server>, listener: TcpListener, mut stopped: Stopped) {
     let mut open = JoinSet::new();
-    loop {
+    let mut stops: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
+    let mut accepts = true;
+    while accepts || !open.is_empty() {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            _ = &mut stopped, if accepts => {
+                accepts = false;
+                stops.clear();
+            }
+            accepted = listener.accept(), if accepts => match accepted {
                 Ok((stream, _)) => {
                     match server.admit() {
                         Ok(held) => {
                             let server = Rc::clone(&server);
-                            open.spawn_local(async move {
+                            let (stop, stopped) = oneshot::channel();
+                            let task = open.spawn_local(async move {
                                 let _held = held;
                                 // Its end, whatever the reason, is the client's business.
-                                let _ = connection(server, stream).await;
+                                let _ = connection(server, stream, stopped).await;
                             });
+                            stops.insert(task.id(), stop);
                         }
                         Err(reason) => server.common.metrics.shed(reason),
                     }
@@ -209,12 +237,19 @@ async fn connections(server: Rc<Server>, listener: TcpListener) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
-            Some(_) = open.join_next() => {}
+            Some(ended) = open.join_next_with_id() => {
+                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                stops.remove(&id);
+            }
         }
     }
 }
 
-async fn connection(server: Rc<Server>, mut stream: TcpStream) -> io::Result<()> {
+async fn connection(
+    server: Rc<Server>,
+    mut stream: TcpStream,
+    mut stopped: Stopped,
+) -> io::Result<()> {
     const LENGTH: usize = 2;
     let (mut reader, mut writer) = stream.split();
     let mut buffer: Vec<u8> = Vec::new();
@@ -244,6 +279,7 @@ async fn connection(server: Rc<Server>, mut stream: TcpStream) -> io::Result<()>
         }
         let room = waiting.len() < PIPELINE;
         tokio::select! {
+            _ = &mut stopped, if !ended => ended = true,
             read = timeout(SILENCE, reader.read_buf(&mut buffer)), if !ended && room => match read {
                 Ok(Ok(0)) => ended = true,
                 Ok(Ok(_)) => {}

@@ -341,6 +341,8 @@ impl Control {
             while self.connections() > 0 {
                 sleep(DRAIN_LOOK).await;
             }
+            // Pods wait for replies to the questions that this process has taken from their sockets.
+            self.dns.ended().await;
         };
         tokio::select! {
             () = drained => tracing::info!("drained"),

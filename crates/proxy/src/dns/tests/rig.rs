@@ -128,11 +128,30 @@ pub(super) struct Rig {
     pub(super) namespaces: NamespaceThread,
 }
 
+/// Sockets of a server on loopback, and their address.
+pub(super) fn sockets() -> (DnsSockets, SocketAddr) {
+    let (udp, tcp) = loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        if let Ok(tcp) = std::net::TcpListener::bind(udp.local_addr().unwrap()) {
+            break (udp, tcp);
+        }
+    };
+    udp.set_nonblocking(true).unwrap();
+    tcp.set_nonblocking(true).unwrap();
+    let address = udp.local_addr().unwrap();
+    let sockets = DnsSockets {
+        udp: vec![udp.into()],
+        tcp: vec![tcp.into()],
+    };
+    (sockets, address)
+}
+
 /// A served pod.
 pub(super) struct Served {
     pub(super) pod: Arc<Pod>,
     pub(super) address: SocketAddr,
     pub(super) task: JoinHandle<()>,
+    pub(super) stop: oneshot::Sender<()>,
 }
 
 impl Rig {
@@ -191,22 +210,16 @@ impl Rig {
 
     pub(super) fn serve(&self, name: &str) -> Served {
         let pod = self.pod(name);
-        let (udp, tcp) = loop {
-            let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-            if let Ok(tcp) = std::net::TcpListener::bind(udp.local_addr().unwrap()) {
-                break (udp, tcp);
-            }
-        };
-        udp.set_nonblocking(true).unwrap();
-        tcp.set_nonblocking(true).unwrap();
-        let address = udp.local_addr().unwrap();
-        let sockets = DnsSockets {
-            udp: vec![udp.into()],
-            tcp: vec![tcp.into()],
-        };
-        let serving = server::serve(Arc::clone(&pod), sockets, Rc::clone(&self.common));
+        let (sockets, address) = sockets();
+        let (stop, stopped) = oneshot::channel();
+        let serving = server::serve(Arc::clone(&pod), sockets, Rc::clone(&self.common), stopped);
         let task = spawn_local(async move { serving.await.unwrap() });
-        Served { pod, address, task }
+        Served {
+            pod,
+            address,
+            task,
+            stop,
+        }
     }
 
     pub(super) fn metric(&self, start: &str) -> u64 {
