@@ -57,7 +57,10 @@ kill -KILL "$old"
 wait $QUEUED
 equal "those that waited for the first are served by it ($(jq -c .counts "$WORK/queued"))" 0 "$(failed "$WORK/queued")"
 wait $REPLACE
-check "the next has them from the agent again" lateen proxy replace n1 --drain 5s
+# Without --binary it would be the same program again, with listeners of its own.
+check "the next one is told of the agent" lateen proxy replace n1 --binary "$ROOT/bin/lateen-proxy" --drain 1s --wait
+given_to_agent() { in_netns "$CLIENT" ss -Hltnp "sport = :15001" | found '"lateen-agent"'; }
+check "and gives it its listeners" eventually 20 given_to_agent
 
 # A successor whose certificate authority does not answer is not ready, and takes no connection that it could only refuse. Its predecessor,
 # which has certificates, goes on serving, and no request fails.
