@@ -34,4 +34,4 @@ pub use retry_budget::RetryBudget;
 pub use send_buffer::SendBudget;
 pub use server::{Connection, Incoming, Status};
 pub use settings::Settings;
-pub use stream::Stream;
+pub use stream::{Carrier, Stream};

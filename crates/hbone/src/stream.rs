@@ -32,6 +32,18 @@ pub struct Stream {
     slot: Slot,
 }
 
+/// The tunnel of a [`Stream`] that we asked for. It does not keep the tunnel open.
+#[derive(Debug, Clone)]
+pub struct Carrier(Shared);
+
+impl Carrier {
+    /// True if the tunnel takes no more requests: its peer sent GOAWAY, its owner has taken it out of use, or it has ended. The peer
+    /// ends it once its streams are over, or after a time. So a stream should not be used for anything new.
+    pub fn is_leaving(&self) -> bool {
+        self.0.borrow().is_leaving()
+    }
+}
+
 /// What an idle stream holds besides its part of the tunnel's.
 const _: () = assert!(size_of::<Stream>() <= 64);
 
@@ -56,6 +68,16 @@ impl Stream {
     /// True if the peer may send nothing on its tunnel, because streams that nobody reads keep the window that all share.
     pub fn is_held_up(&self) -> bool {
         self.slot.load().is_unread()
+    }
+
+    /// The tunnel that carries it, for a stream that we asked for.
+    pub fn carrier(&self) -> Carrier {
+        Carrier(self.shared.clone())
+    }
+
+    /// See [`Carrier::is_leaving`].
+    pub fn is_leaving(&self) -> bool {
+        self.shared.borrow().is_leaving()
     }
 
     /// Takes note of what our relay still has to hand over.

@@ -18,6 +18,8 @@ async fn a_tunnel_told_to_go_away_is_replaced_and_its_streams_go_on() {
     local(async {
         let (pool, peer) = (pool(), Peer::new(Settings::server()));
         let mut old = peer.connect(&pool, &key()).await.unwrap();
+        let carrier = old.carrier();
+        assert!(!carrier.is_leaving());
         // The server's loop ends, its connection shuts down in order.
         peer.connections.borrow_mut().pop().unwrap().abort();
         let mut new = peer.connect(&pool, &key()).await.unwrap();
@@ -26,6 +28,7 @@ async fn a_tunnel_told_to_go_away_is_replaced_and_its_streams_go_on() {
             // GOAWAY was not there yet: the first tunnel took it.
             new = peer.connect(&pool, &key()).await.unwrap();
         }
+        assert!(carrier.is_leaving() && old.is_leaving() && !new.is_leaving());
         says_hello(&mut new).await;
         says_hello(&mut old).await;
         drop(old);
@@ -65,8 +68,9 @@ async fn released_tunnels_finish_their_streams() {
             pod: WorkloadUid("client-2".into()),
             ..key()
         };
-        let _kept = peer.connect(&pool, &other).await.unwrap();
+        let kept = peer.connect(&pool, &other).await.unwrap();
         pool.retire(|of| of.pod == key().pod);
+        assert!(old.is_leaving() && !kept.is_leaving());
         assert_eq!(pool.tunnels(), 1);
         says_hello(&mut old).await;
         says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;

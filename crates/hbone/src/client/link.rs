@@ -36,12 +36,11 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Handle {
     shared: Shared,
-    open: Cell<bool>,
 }
 
 impl Handle {
     pub(crate) fn is_open(&self) -> bool {
-        self.open.get()
+        !self.shared.borrow().is_closed()
     }
 
     #[cfg(test)]
@@ -51,13 +50,12 @@ impl Handle {
 
     /// True if a request has a chance.
     pub(crate) fn is_alive(&self) -> bool {
-        let core = self.shared.borrow();
-        self.open.get() && core.ended().is_none() && core.http2.takes_requests()
+        !self.shared.borrow().is_leaving()
     }
 
     /// Makes no more requests; `true` if it could before.
     pub(crate) fn close(&self) -> bool {
-        let was_open = self.open.replace(false);
+        let was_open = self.shared.borrow().close();
         if was_open {
             self.shared.wake();
         }
@@ -67,7 +65,7 @@ impl Handle {
     /// Makes a request.
     pub(crate) fn ask(&self, request: &ConnectRequest) -> Result<Asking, ConnectError> {
         let closed = || ConnectError::Unprocessed(Reason::told(Code::NO_ERROR));
-        if !self.open.get() {
+        if !self.is_open() {
             return Err(closed());
         }
         let authority = request.authority.to_string();
@@ -202,7 +200,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         let (shared, load) = begin(settings, u32::MAX, Connection::client);
         let handle = Handle {
             shared: shared.clone(),
-            open: Cell::new(true),
         };
         let mut link = Link {
             _end: EndOnDrop(shared.clone()),

@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) send_buffer: Rc<SendBuffer>,
     /// How the tunnel ended.
     ended: Option<Ended>,
+    /// The client's owner makes no more requests on it.
+    is_closed: bool,
     /// Streams that wait until nothing of theirs is queued.
     parting: usize,
     /// The number of the last PING, and of the last one that was answered.
@@ -100,6 +102,7 @@ impl Shared {
             unflushed: 0,
             send_buffer,
             ended: None,
+            is_closed: false,
             parting: 0,
             pings: (0, 0),
             origin,
@@ -202,6 +205,21 @@ impl Core {
     /// How the tunnel ended, if it did.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
+    }
+
+    /// Has the client make no more requests; `true` if it could before.
+    pub(crate) fn close(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_closed, true)
+    }
+
+    /// True once the client makes no more requests.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// True if no request of ours has a chance: the tunnel has ended, is closed, or its peer is going away.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_closed || self.ended.is_some() || !self.http2.takes_requests()
     }
 
     /// Time as the core has it.

@@ -152,6 +152,7 @@ async fn through(
         limit,
         group,
     };
+    let carrier = outer.carrier();
     let slow = || UpstreamError::InnerSlow(Arc::clone(&inner.to));
     match timeout(2 * limit, tunnel.open(outer, &request)).await {
         Ok(Ok(inside)) => {
@@ -160,7 +161,11 @@ async fn through(
             let number = waypoint.numbers.party(&party);
             Ok(Wire::Inner(
                 inside.stream,
-                Rc::new(FarEnd { party, number }),
+                Rc::new(FarEnd {
+                    party,
+                    number,
+                    outer: carrier,
+                }),
             ))
         }
         Ok(Err(InnerError::Tls(error))) => Err(UpstreamError::Inner(Arc::new(error))),

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use lateen_exchange::{Config, Protocol, server};
 use lateen_h2::Code;
-use lateen_hbone::{Baggage, Connection, Settings, Status};
+use lateen_hbone::{Baggage, Connection, Incoming, Settings, Status};
 use lateen_http::{FieldName, FieldValue, FramedRequest, Length};
 use lateen_testkit::{Ca, identity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::testing::until;
@@ -26,7 +27,24 @@ pub struct Application {
     pub requests: Rc<Cell<usize>>,
     /// CONNECT requests that its proxy took: who asked, and for what.
     pub asked: Rc<RefCell<Vec<(String, String)>>>,
+    /// Tunnels to its proxy, or to the gateway before it, that are open.
+    pub tunnels: Rc<Cell<usize>>,
+    /// Has these tunnels take no more streams.
+    pub drain: Rc<Notify>,
     task: Option<AbortHandle>,
+}
+
+/// The next stream of a tunnel, which leaves once it is told to.
+async fn next_stream<IO: AsyncRead + AsyncWrite + Unpin>(
+    tunnel: &mut Connection<IO>,
+    drain: &Notify,
+) -> Option<Incoming> {
+    loop {
+        tokio::select! {
+            next = tunnel.next() => return next.ok().flatten(),
+            () = drain.notified() => tunnel.drain(),
+        }
+    }
 }
 
 impl Drop for Application {
@@ -120,6 +138,10 @@ impl Application {
             Rc::clone(&application.requests),
             Rc::clone(&application.asked),
         );
+        let (open, drain) = (
+            Rc::clone(&application.tunnels),
+            Rc::clone(&application.drain),
+        );
         let accepting = spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (stream, session) = lateen_tls::accept(&credentials, stream).await.unwrap();
@@ -133,8 +155,10 @@ impl Application {
                     Rc::clone(&asked),
                     handler.clone(),
                 );
+                let (open, drain) = (Rc::clone(&open), Rc::clone(&drain));
                 spawn_local(async move {
-                    while let Ok(Some(incoming)) = tunnel.next().await {
+                    open.set(open.get() + 1);
+                    while let Some(incoming) = next_stream(&mut tunnel, &drain).await {
                         let authority = incoming.authority.to_string();
                         asked.borrow_mut().push((who.clone(), authority.clone()));
                         if authority != address.to_string() {
@@ -152,6 +176,7 @@ impl Application {
                             handler.clone(),
                         ));
                     }
+                    open.set(open.get() - 1);
                 });
             }
         });
@@ -186,6 +211,10 @@ where
         Rc::clone(&application.requests),
         Rc::clone(&application.asked),
     );
+    let (open, drain) = (
+        Rc::clone(&application.tunnels),
+        Rc::clone(&application.drain),
+    );
     let accepting = spawn_local(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (stream, session) = lateen_tls::accept(&credentials, stream).await.unwrap();
@@ -196,8 +225,10 @@ where
             let (requests, asked, said) =
                 (Rc::clone(&requests), Rc::clone(&asked), Rc::clone(&said));
             let (inner, handler) = (Arc::clone(&inner), handler.clone());
+            let (open, drain) = (Rc::clone(&open), Rc::clone(&drain));
             spawn_local(async move {
-                while let Ok(Some(incoming)) = outer.next().await {
+                open.set(open.get() + 1);
+                while let Some(incoming) = next_stream(&mut outer, &drain).await {
                     let authority = incoming.authority.to_string();
                     asked.borrow_mut().push((who.clone(), authority));
                     let stream = incoming.accept(None).unwrap();
@@ -228,6 +259,7 @@ where
                         }
                     });
                 }
+                open.set(open.get() - 1);
             });
         }
     });

@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use lateen_exchange::{Error, Protocol, server};
+use lateen_exchange::{Error, Protocol, client, server};
 use lateen_h2::Code;
 use lateen_http::{FramedRequest, Known, Limits, RawTrailers, Trailers, Version};
 use lateen_proto::workload::AppProtocol;
@@ -74,6 +75,40 @@ fn an_endpoint_in_the_mesh_sees_the_waypoints_identity_and_its_own_address() {
         let gate = "spiffe://cluster.local/ns/default/sa/gate";
         let asked = application.asked.borrow().clone();
         assert_eq!(asked, [(gate.to_owned(), endpoint.to_string())]);
+    });
+}
+
+/// Makes requests, each of which is answered, until the application has been asked for `asked` streams and one tunnel is left.
+pub async fn ask_until(application: &Application, client: &client::Handle, asked: usize) {
+    let test = async {
+        while application.asked.borrow().len() < asked || application.tunnels.get() > 1 {
+            assert_eq!(get(client, "POST", "/").await.0, 200);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("a new stream", test).await;
+    assert_eq!(application.asked.borrow().len(), asked);
+}
+
+/// The peer ends such a tunnel after a time, with the requests that are on it then.
+#[test]
+fn requests_leave_a_tunnel_that_takes_no_more_streams() {
+    local(async {
+        for (port, protocol) in [
+            (AppProtocol::Http11, Protocol::Http1),
+            (AppProtocol::Http2, Protocol::Http2),
+        ] {
+            let mut world = World::unconfigured();
+            world.put_service("server", 96, port);
+            let endpoint = world.put_mesh_endpoint("server", "app", 3);
+            world.configure().await;
+            let application =
+                Application::in_mesh(&world.ca, "app", endpoint, protocol, tell).await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            ask_until(&application, &client, 1).await;
+            application.drain.notify_waiters();
+            ask_until(&application, &client, 2).await;
+        }
     });
 }
 

@@ -6,6 +6,7 @@ use lateen_proto::workload::{AppProtocol, GatewayAddress, NetworkAddress};
 use lateen_testkit::wds;
 
 use super::application::{Application, behind_gateway, tell};
+use super::messages::ask_until;
 use super::world::{World, local};
 use super::{connection, get};
 use crate::testing::until;
@@ -68,6 +69,22 @@ fn an_endpoint_on_another_network_is_reached_by_a_tunnel_in_a_tunnel() {
         world
             .logged(&["request complete", "dst.workload=\"behind\""])
             .await;
+    });
+}
+
+#[test]
+fn requests_leave_a_gateways_tunnel_that_takes_no_more_streams() {
+    local(async {
+        let world = far(AppProtocol::Http11).await;
+        let gateway = (world.ip(7, 1), 15008).into();
+        let accounts = ("far-gate", "behind");
+        let application = behind_gateway(&world.ca, accounts, gateway, tell).await;
+        let vip = std::net::SocketAddr::from((world.ip(98, 1), 8080));
+        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+        // The gateway and the endpoint behind it are each asked for a stream.
+        ask_until(&application, &client, 2).await;
+        application.drain.notify_waiters();
+        ask_until(&application, &client, 4).await;
     });
 }
 

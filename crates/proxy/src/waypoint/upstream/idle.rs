@@ -106,11 +106,6 @@ impl IdleConnections {
         self.kept.borrow().is_empty()
     }
 
-    /// Ends all of them.
-    pub(super) fn clear(&self) {
-        drop(self.kept.take());
-    }
-
     /// Ends those that were idle for long, and forgets those that have ended.
     pub(super) fn tidy(&self, now: Instant) {
         let mut kept = Vec::new();
@@ -136,11 +131,14 @@ pub(super) fn turn(driver: &mut Option<Driver>, cx: &mut Context<'_>) {
 }
 
 /// The driver of an idle connection that can still be used. It reads what the socket or tunnel has said meanwhile. `None`: the connection
-/// has ended, or its tunnel receives nothing.
+/// has ended, its tunnel is about to end, or the tunnel receives nothing.
 fn stands(handle: &Handle, driver: Driver) -> Option<Driver> {
     let mut driver = Some(driver);
     turn(&mut driver, &mut Context::from_waker(Waker::noop()));
-    driver.filter(|driver| handle.is_ready() && !driver.io().is_held_up())
+    driver.filter(|driver| {
+        let wire = driver.io();
+        handle.is_ready() && !wire.is_held_up() && !wire.is_leaving()
+    })
 }
 
 #[cfg(test)]
@@ -174,7 +172,7 @@ mod tests {
         }
         let kept = |connections: &IdleConnections| connections.kept.borrow().len();
         assert_eq!((kept(&one), kept(&other)), (OF_NAMESPACE - 2, 2));
-        one.clear();
+        drop(one);
         assert_eq!(count.get(), 2);
     }
 }

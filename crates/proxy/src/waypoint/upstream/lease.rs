@@ -120,7 +120,8 @@ impl Lease {
         .await
     }
 
-    /// Returns the connection. One of HTTP/1 waits for the next request if its exchange is complete, and else ends.
+    /// Returns the connection. One of HTTP/1 waits for the next request if its exchange is complete and its tunnel stays. Else it
+    /// ends, which lets the peer of such a tunnel end it.
     pub(crate) fn give_back(self) {
         if let Some(Own {
             driver: Some(driver),
@@ -128,6 +129,7 @@ impl Lease {
             ..
         }) = self.own
             && self.handle.is_ready()
+            && !driver.io().is_leaving()
         {
             idle.keep((self.handle, driver), self.ends);
         }

@@ -92,7 +92,7 @@ pub(crate) struct Upstream {
     /// Requests under way.
     outstanding: Cell<usize>,
     /// Idle connections of HTTP/1 that all sources share.
-    idle: Rc<IdleConnections>,
+    idle: RefCell<Rc<IdleConnections>>,
     /// Idle connections of HTTP/1 in tunnels with an owner, by that owner.
     owned: RefCell<HashMap<Owner, Rc<IdleConnections>>>,
     /// The numbers of these, by the owner's namespace.
@@ -160,7 +160,7 @@ impl Upstreams {
             protocol,
             port: hop.tunnel.as_ref().map(|_| self.ports.get(hop.address)),
             outstanding: Cell::new(0),
-            idle: Rc::default(),
+            idle: RefCell::default(),
             owned: RefCell::default(),
             owned_counts: RefCell::default(),
             shared: SharedConnections::default(),
@@ -182,13 +182,14 @@ impl Upstreams {
         self.ports.tidy();
     }
 
-    /// Ends all idle connections.
+    /// Ends all idle connections. Those that requests use end behind them.
     pub(crate) fn clear(&self) {
         self.known
             .borrow_mut()
             .retain(|_, upstream| Rc::strong_count(upstream) > 1);
         for upstream in self.known.borrow().values() {
-            upstream.idle.clear();
+            // Connections return to the set that they came from, and end with it.
+            drop(upstream.idle.take());
             drop(upstream.owned.take());
             upstream.shared.clear();
             for apart in upstream.apart.borrow().values() {
@@ -285,7 +286,7 @@ impl Upstream {
         let assigned = self.port.as_ref().map(|port| port.assign(source));
         let owner = assigned.as_ref().and_then(Assigned::owner);
         let idle = match owner {
-            None => Rc::clone(&self.idle),
+            None => Rc::clone(&self.idle.borrow()),
             Some(owner) => self.owned(owner),
         };
         if let Some(kept) = idle.take() {
@@ -344,7 +345,7 @@ impl Upstream {
     pub(crate) fn keep(&self, wire: Wire, config: Config) {
         let ends = wire.ends();
         let (handle, driver) = client::open(wire, config);
-        self.idle.keep((handle, Box::new(driver)), ends);
+        self.idle.borrow().keep((handle, Box::new(driver)), ends);
     }
 
     /// Counts a request from the moment that its endpoint is chosen.
@@ -355,14 +356,14 @@ impl Upstream {
 
     fn is_used(&self) -> bool {
         self.outstanding.get() > 0
-            || !self.idle.is_empty()
+            || !self.idle.borrow().is_empty()
             || !self.owned.borrow().is_empty()
             || !self.shared.is_empty()
             || !self.apart.borrow().is_empty()
     }
 
     fn tidy(&self, now: Instant) {
-        self.idle.tidy(now);
+        self.idle.borrow().tidy(now);
         self.owned.borrow_mut().retain(|_, idle| {
             idle.tidy(now);
             !idle.is_empty() || Rc::strong_count(idle) > 1
@@ -486,6 +487,34 @@ mod tests {
             get(19, n, false);
         }
         assert_eq!(upstreams.known.borrow().len(), 3 * MOST_HOSTS);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_a_request_uses_ends_behind_it_once_all_are_cleared() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstreams = Upstreams::default();
+        let to = Hop {
+            address,
+            ..hop([127, 0, 0, 1], None)
+        };
+        let upstream = upstreams.get(&to, Protocol::Http1, || 1);
+        let source = Identity::new("cluster.local", "default", "web").unwrap();
+        let open = |_, _| async move {
+            let stream = TcpStream::connect(address).await.unwrap();
+            Ok::<_, UpstreamError>(Wire::Plain(stream))
+        };
+        let lease = async || {
+            let config = || Config::new(Protocol::Http1);
+            let lease = upstream.lease(&source, config, open).await;
+            lease.unwrap_or_else(|error| panic!("{error}"))
+        };
+        lease().await.give_back();
+        let used = lease().await;
+        assert!(used.is_reused());
+        upstreams.clear();
+        used.give_back();
+        assert!(!lease().await.is_reused());
     }
 
     /// Each connection to an endpoint carries as many requests as the endpoint allows, and there may be 256.

@@ -12,7 +12,7 @@ use lateen_executor::SharedGroup;
 use super::error::UpstreamError;
 use super::lease::Lease;
 use super::owner::Owner;
-use super::wire::{Ends, Wire};
+use super::wire::{Ends, Tunnels, Wire};
 
 /// Connections to one endpoint that are kept at a time, as many as tunnels. An endpoint of which each takes few requests, or does not
 /// read them, would collect them otherwise.
@@ -24,8 +24,25 @@ const OPENINGS: usize = 3;
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
 
-/// A connection, and the facts of the endpoint that it brought.
-type Opened = (Handle, Option<Ends>);
+/// A connection, and what it has brought.
+#[derive(Clone)]
+struct Opened {
+    handle: Handle,
+    /// The facts of the endpoint.
+    ends: Option<Ends>,
+    tunnels: Tunnels,
+}
+
+impl Opened {
+    /// True if no further request is given to it. An endpoint that allows none on each connection would collect them.
+    fn is_useless(&self) -> bool {
+        self.handle.is_closed() || self.handle.is_barred() || self.tunnels.are_leaving()
+    }
+
+    fn lease(&self, is_reused: bool) -> Lease {
+        Lease::shared((self.handle.clone(), self.ends.clone()), is_reused)
+    }
+}
 
 /// The connections that the same requests use.
 pub(super) struct SharedConnections {
@@ -85,8 +102,8 @@ impl SharedConnections {
     {
         let mut left = OPENINGS;
         loop {
-            if let Some(opened) = self.ready() {
-                return Ok(Lease::shared(opened, true));
+            if let Some(lease) = self.ready() {
+                return Ok(lease);
             }
             self.drop_unawaited();
             let under_way = self.opening.borrow().clone();
@@ -116,21 +133,22 @@ impl SharedConnections {
             if is_first {
                 self.open.borrow_mut().push(opened.clone());
             }
-            if opened.0.is_ready() {
-                return Ok(Lease::shared(opened, !is_first));
+            if opened.handle.is_ready() {
+                return Ok(opened.lease(!is_first));
             }
             // An endpoint that allows no stream would allow none on the next one either.
-            if opened.0.is_barred() {
+            if opened.handle.is_barred() {
                 return Err(self.full(address));
             }
         }
     }
 
     /// A connection with room. Those that take no more requests go.
-    fn ready(&self) -> Option<Opened> {
+    fn ready(&self) -> Option<Lease> {
         self.drop_useless();
         let open = self.open.borrow();
-        open.iter().find(|(handle, _)| handle.is_ready()).cloned()
+        let ready = open.iter().find(|opened| opened.handle.is_ready());
+        ready.map(|opened| opened.lease(true))
     }
 
     /// The group of the tasks that drive them, if they serve several sources.
@@ -162,12 +180,11 @@ impl SharedConnections {
         drop(left);
     }
 
-    /// Lets connections go that take no requests. An endpoint that allows none on each would collect them.
+    /// Lets connections go that take no requests.
     fn drop_useless(&self) {
         let useless: Vec<_> = {
             let mut open = self.open.borrow_mut();
-            let takes_none = |(handle, _): &mut Opened| handle.is_closed() || handle.is_barred();
-            open.extract_if(.., takes_none).collect()
+            open.extract_if(.., |opened| opened.is_useless()).collect()
         };
         // The last handle wakes its connection, which ends.
         drop(useless);
@@ -181,7 +198,7 @@ async fn connect(
     group: Option<SharedGroup>,
 ) -> Result<Opened, UpstreamError> {
     let stream = stream.await?;
-    let ends = stream.ends();
+    let (ends, tunnels) = (stream.ends(), stream.tunnels());
     let (handle, driver) = client::open(stream, config);
     let driving = async move {
         if let Err(error) = driver.await {
@@ -193,7 +210,11 @@ async fn connect(
         Some(group) => group.spawn(driving),
         None => lateen_executor::spawn_local(driving),
     }
-    Ok((handle, ends))
+    Ok(Opened {
+        handle,
+        ends,
+        tunnels,
+    })
 }
 
 #[cfg(test)]
@@ -356,7 +377,11 @@ mod tests {
             assert!(matches!(error, Some(UpstreamError::Timeout(_))));
             let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
             let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
-            connections.open.borrow_mut().push((handle, None));
+            connections.open.borrow_mut().push(Opened {
+                handle,
+                ends: None,
+                tunnels: Tunnels::default(),
+            });
             open.push((driver, exchange));
         }
         let error = connections.lease(address, config, none).await.err();

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use lateen_hbone::Carrier;
 use lateen_telemetry::Party;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -34,6 +35,20 @@ pub struct FarEnd {
     pub party: Party,
     /// The number by which counters of the party are found.
     pub number: u32,
+    /// The tunnel to the gateway.
+    pub outer: Carrier,
+}
+
+/// The tunnels that a connection is in: none in plain text, and two through the gateway of another network.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tunnels([Option<Carrier>; 2]);
+
+impl Tunnels {
+    /// True if one of them takes no more streams. Its peer ends it sooner or later, and the connection with it: further requests
+    /// might be lost.
+    pub(super) fn are_leaving(&self) -> bool {
+        self.0.iter().flatten().any(Carrier::is_leaving)
+    }
 }
 
 /// The facts of an endpoint that a connection to it brings.
@@ -69,6 +84,30 @@ impl Wire {
     pub(super) fn is_held_up(&self) -> bool {
         match self {
             Self::Tunnel(stream) | Self::Inner(stream, _) => stream.is_held_up(),
+            Self::Plain(_) => false,
+            #[cfg(feature = "measured")]
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// The tunnels that the connection is in.
+    pub(super) fn tunnels(&self) -> Tunnels {
+        match self {
+            Self::Tunnel(stream) => Tunnels([Some(stream.carrier()), None]),
+            Self::Inner(stream, far_end) => {
+                Tunnels([Some(stream.carrier()), Some(far_end.outer.clone())])
+            }
+            Self::Plain(_) => Tunnels::default(),
+            #[cfg(feature = "measured")]
+            Self::Memory(_) => Tunnels::default(),
+        }
+    }
+
+    /// See [`Tunnels::are_leaving`].
+    pub(super) fn is_leaving(&self) -> bool {
+        match self {
+            Self::Tunnel(stream) => stream.is_leaving(),
+            Self::Inner(stream, far_end) => stream.is_leaving() || far_end.outer.is_leaving(),
             Self::Plain(_) => false,
             #[cfg(feature = "measured")]
             Self::Memory(_) => false,
