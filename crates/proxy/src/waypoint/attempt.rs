@@ -84,7 +84,7 @@ impl Attempt<'_> {
         let mut lease = match lease {
             Ok(lease) => lease,
             Err(error) => {
-                tried.add(endpoint);
+                tried.add_at(endpoint, error.dialled());
                 return unopened(record, &error);
             }
         };
@@ -95,7 +95,7 @@ impl Attempt<'_> {
             Err(error) => {
                 // A connection that closes says nothing about its endpoint. One that stays would refuse the request again.
                 if !lease.handle().is_closed() {
-                    tried.add(endpoint);
+                    tried.add_at(endpoint, lease.remote());
                 }
                 return untaken(&error);
             }
@@ -157,7 +157,7 @@ impl Attempt<'_> {
             }
             Err(Broken::Client(error)) => left(record, &error),
             Err(Broken::Late) => {
-                tried.add(endpoint);
+                tried.add_at(endpoint, lease.remote());
                 let failed = Failed {
                     answer: TOO_LATE,
                     flags: RequestFlags::UpstreamRequestTimeout,
@@ -180,7 +180,7 @@ impl Attempt<'_> {
             Err(Broken::Upstream(error)) => {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
                 if !lease.is_reused() || !lease.handle().is_closed() {
-                    tried.add(endpoint);
+                    tried.add_at(endpoint, lease.remote());
                 }
                 let is_cancelled = matches!(error, Error::Reset(Code::CANCEL));
                 if is_cancelled && head::grpc_deadline(head).is_some_and(|at| record.is_past(at)) {

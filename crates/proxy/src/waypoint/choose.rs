@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(super) enum NoEndpoint {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
-    /// The hostname of an endpoint leads to services or pods that were all tried.
+    /// The addresses of an endpoint's hostname, and the services or pods that they lead to, were all tried.
     #[error("no other endpoint is left")]
     TriedBehindName { endpoint: WorkloadUid },
     /// The hostname of the endpoint has no address.
@@ -64,6 +64,10 @@ pub(super) enum NoEndpoint {
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     endpoints: HashSet<WorkloadUid>,
+    /// Addresses of endpoints' hostnames, and of hosts that clients name, each with its endpoint.
+    addresses: Vec<(WorkloadUid, IpAddr)>,
+    /// The endpoints among those above that may have addresses left. Other endpoints are tried first.
+    set_aside: Vec<WorkloadUid>,
     /// The time of the first lookup of a hostname.
     looked_up: Cell<Option<Instant>>,
     /// The address that the client dialled was tried: there is no other.
@@ -71,11 +75,67 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// Leaves an endpoint out from now on.
+    /// Leaves an endpoint out from now on. One that is known by hostname is left out while there are others, and this address of it
+    /// for good.
     pub(super) fn add(&mut self, endpoint: &Endpoint) {
+        self.add_at(endpoint, None);
+    }
+
+    /// The same for a connection that may lead to another address, since requests for a host share those to all its addresses.
+    pub(super) fn add_at(&mut self, endpoint: &Endpoint, address: Option<SocketAddr>) {
+        let Endpoint { hop, uid, .. } = endpoint;
+        if let Some(uid) = uid
+            && (hop.is_found || hop.host.is_some())
+        {
+            let address = address.unwrap_or(hop.address).ip().to_canonical();
+            self.addresses.push((uid.clone(), address));
+            self.set_aside.push(uid.clone());
+        }
+        self.add_all_of(endpoint);
+    }
+
+    /// Leaves out all addresses of an endpoint.
+    fn add_all_of(&mut self, endpoint: &Endpoint) {
         match &endpoint.uid {
             Some(uid) => _ = self.endpoints.insert(uid.clone()),
             None => self.is_over = true,
+        }
+    }
+
+    /// Leaves out an endpoint that cannot be reached, or behind which all was tried.
+    fn pass_by(&mut self, endpoint: &WorkloadUid) {
+        if !self.set_aside.is_empty() {
+            // It may lead to one of these.
+            self.set_aside.push(endpoint.clone());
+        }
+        self.endpoints.insert(endpoint.clone());
+    }
+
+    /// Admits the endpoints again that may have addresses left. False if there is none.
+    fn take_up(&mut self) -> bool {
+        let has_any = !self.set_aside.is_empty();
+        for endpoint in self.set_aside.drain(..) {
+            self.endpoints.remove(&endpoint);
+        }
+        has_any
+    }
+
+    /// Removes the addresses of a workload's hostname that were tried.
+    ///
+    /// # Errors
+    /// All were.
+    fn leave_untried(&self, of: &Workload, answers: &mut Vec<IpAddr>) -> Result<(), NoEndpoint> {
+        let is_tried = |answer: &IpAddr| {
+            let answer = answer.to_canonical();
+            let mut tried = self.addresses.iter();
+            tried.any(|(uid, address)| *uid == of.uid && *address == answer)
+        };
+        answers.retain(|answer| !is_tried(answer));
+        match answers.is_empty() {
+            true => Err(NoEndpoint::TriedBehindName {
+                endpoint: of.uid.clone(),
+            }),
+            false => Ok(()),
         }
     }
 
@@ -130,11 +190,12 @@ pub(super) async fn choose<'h>(
     loop {
         let known = match one(session, view, tried, protocol, &host).await {
             Ok(known) => known,
+            Err(NoEndpoint::Tried) if tried.take_up() => continue,
             Err(why) => {
                 let Some(endpoint) = why.blamed().filter(|_| tried.may_search()) else {
                     return Err(forbidden.unwrap_or(why));
                 };
-                tried.endpoints.insert(endpoint.clone());
+                tried.pass_by(endpoint);
                 forbidden.get_or_insert(why);
                 tokio::task::consume_budget().await;
                 continue;
@@ -145,7 +206,7 @@ pub(super) async fn choose<'h>(
         let Some(why) = why.or_else(|| on_own_machine(session, view, endpoint)) else {
             return Ok(known);
         };
-        tried.add(&known.endpoint);
+        tried.add_all_of(&known.endpoint);
         forbidden.get_or_insert(why);
         // A service may have thousands of them.
         tokio::task::consume_budget().await;
@@ -278,7 +339,8 @@ async fn settle(
             let host = host.ok_or_else(|| NoEndpoint::NoHost(resolve.hostname.clone()))?;
             resolve.admit(snapshot, host)?;
             let client = session.tunnel.peer.identity();
-            let answers = waypoint.names.of_host(client, host).await?;
+            let mut answers = waypoint.names.of_host(client, host).await?;
+            tried.leave_untried(&resolve.workload, &mut answers)?;
             let address = picked(&resolve, host, &answers, first)?;
             let choice = resolve.to_host(snapshot, own, (host, address), &avoid)?;
             let endpoint = Endpoint::of(choice.next_hop).of_host(host.into());
@@ -302,6 +364,7 @@ async fn settle(
             refusal,
         };
         admit(&resolve, own, &mut answers).map_err(refused)?;
+        tried.leave_untried(&resolve.workload, &mut answers)?;
         let random = &mut |n| waypoint.worker.random_below(n);
         let mut why = None;
         let choice = loop {

@@ -1,6 +1,7 @@
 //! The waypoint role with everything real: workers, sockets, TLS and tunnels, on loopback addresses of each test's own.
 
 mod access_log;
+mod addresses;
 mod application;
 mod bounds;
 mod connections;

@@ -3,11 +3,9 @@
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
 
-use lateen_exchange::{Protocol, server};
+use lateen_exchange::Protocol;
 use lateen_hbone::{Authority, ConnectError, ConnectRequest, Stream};
-use lateen_http::FramedRequest;
 use lateen_proto::workload::{
     AppProtocol, Extension, LoadBalancing, NetworkAddress, Service, load_balancing,
 };
@@ -26,7 +24,7 @@ use crate::waypoint::Accounts;
 /// The wildcard of the tests, on 127.n.98.1.
 const WILD: &str = "*.wild.test";
 
-fn octets(address: IpAddr) -> [u8; 4] {
+pub fn octets(address: IpAddr) -> [u8; 4] {
     match address {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => panic!("the net has addresses of IPv4"),
@@ -52,7 +50,7 @@ fn unresolved(ranges: Vec<IpAddr>) -> impl FnOnce(&mut Service) {
 }
 
 /// A world with the wildcard, whose resolver knows these labels below it.
-async fn wild(
+pub async fn wild(
     protocol: AppProtocol,
     hosts: impl FnOnce(&World) -> Vec<(&'static str, IpAddr)>,
 ) -> World {
@@ -80,12 +78,12 @@ async fn wild_in(
     world
 }
 
-fn vip(world: &World) -> SocketAddr {
+pub fn vip(world: &World) -> SocketAddr {
     (world.ip(98, 1), 8080).into()
 }
 
 /// A request for a host, and its status.
-async fn status_of(world: &World, host: &str) -> String {
+pub async fn status_of(world: &World, host: &str) -> String {
     let mut stream = world.ask(vip(world)).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
     talk(&mut stream, &request, "HTTP/1.1 ").await;
@@ -358,6 +356,13 @@ fn an_endpoint_whose_addresses_are_all_refused_leaves_requests_to_the_others() {
 }
 
 #[test]
+fn an_endpoint_whose_addresses_are_all_dead_leaves_requests_to_the_others() {
+    local(the_other_endpoint_is_asked(|world| {
+        (70..76).map(|pod| octets(world.ip(pod, 1))).collect()
+    }));
+}
+
+#[test]
 fn an_endpoint_whose_hostname_has_no_address_leaves_requests_to_the_others() {
     local(the_other_endpoint_is_asked(|_| vec![]));
 }
@@ -565,80 +570,6 @@ fn a_client_hello_without_room_in_its_clients_account_ends_its_connection() {
         until("nothing is held", || accounts.held() == 0).await;
         // A short one is charged nothing.
         assert!(!greet(&world, Some("a.wild.test")).await.is_empty());
-    });
-}
-
-/// A world with the entry `rr.test`, whose hostname has two addresses; the resolver says the second one first once `is_turned`.
-async fn two_addresses(is_one_at_a_time: bool) -> (World, [SocketAddr; 2], Rc<Cell<bool>>) {
-    let mut world = World::unconfigured();
-    world.put_entry("rr.test", 98, |service| {
-        service.ports[0].app_protocol = AppProtocol::Http11.into();
-        if is_one_at_a_time {
-            service.extensions.push(Extension {
-                name: "lateen.dns-round-robin".to_owned(),
-                config: None,
-            });
-        }
-    });
-    world.put_named_endpoint("rr.test", "rr.test");
-    world.configure().await;
-    let both = [60, 61].map(|pod| SocketAddr::from((world.ip(pod, 1), 8080)));
-    let is_turned = Rc::new(Cell::new(false));
-    let (turned, addresses) = (Rc::clone(&is_turned), both.map(|at| octets(at.ip())));
-    let says = move |_: &str| match turned.get() {
-        false => addresses.to_vec(),
-        true => addresses.iter().rev().copied().collect(),
-    };
-    dns::serve(world.resolver(), says).await;
-    (world, both, is_turned)
-}
-
-/// Answers after a while.
-async fn slowly(
-    request: FramedRequest,
-    exchange: server::Exchange,
-) -> Result<(), lateen_exchange::Error> {
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    tell(request, exchange).await
-}
-
-#[test]
-fn the_first_address_of_a_round_robin_host_takes_all_new_connections() {
-    local(async {
-        let (world, [first, second], is_turned) = two_addresses(true).await;
-        let one = Application::plain(first, Protocol::Http1, slowly).await;
-        let two = Application::plain(second, Protocol::Http1, slowly).await;
-        let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
-        for _ in 0..4 {
-            assert_eq!(get(&client, "GET", "/").await.0, 200);
-        }
-        assert_eq!((one.connections.get(), one.requests.get()), (1, 4));
-        assert_eq!(two.connections.get(), 0);
-        // The answer runs out after a second. The connection that is open goes on.
-        is_turned.set(true);
-        tokio::time::sleep(Duration::from_millis(1200)).await;
-        assert_eq!(get(&client, "GET", "/after").await.0, 200);
-        assert_eq!((one.requests.get(), two.requests.get()), (5, 0));
-        world.logged(&["/after", &first.to_string()]).await;
-        // A second one at the same time goes to the other address.
-        let other = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
-        let (x, y) = tokio::join!(get(&client, "GET", "/x"), get(&other, "GET", "/y"));
-        assert_eq!((x.0, y.0), (200, 200));
-        assert_eq!((one.requests.get(), two.requests.get()), (6, 1));
-    });
-}
-
-#[test]
-fn all_addresses_of_another_host_take_requests() {
-    local(async {
-        let (world, [first, second], _) = two_addresses(false).await;
-        let one = Application::plain(first, Protocol::Http1, tell).await;
-        let two = Application::plain(second, Protocol::Http1, tell).await;
-        let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
-        for _ in 0..30 {
-            assert_eq!(get(&client, "GET", "/").await.0, 200);
-        }
-        assert!(one.requests.get() > 0 && two.requests.get() > 0);
     });
 }
 

@@ -85,6 +85,14 @@ impl UpstreamError {
         }
     }
 
+    /// The address that was dialled, if that has failed.
+    pub fn dialled(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Connect { address, .. } | Self::Timeout(address) => Some(*address),
+            _ => None,
+        }
+    }
+
     /// The failure of the transport, in the words of Envoy's log where it has some.
     pub fn transport(&self) -> String {
         match self {

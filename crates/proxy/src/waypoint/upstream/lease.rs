@@ -4,6 +4,7 @@
 //! is driven by a task of its own and shared.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -80,6 +81,14 @@ impl Lease {
     /// The facts of the endpoint that the connection brought.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.ends.clone()
+    }
+
+    /// The address at the far end of a connection in plain text.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        match &self.ends {
+            Some(Ends::Addresses { remote, .. }) => Some(*remote),
+            _ => None,
+        }
     }
 
     /// True if the connection served requests before.
