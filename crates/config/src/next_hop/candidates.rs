@@ -65,6 +65,12 @@ impl Candidates {
         self.table.draw(avoided, random)
     }
 
+    /// The endpoint that was drawn.
+    pub fn workload(&self, drawn: &Drawn) -> Option<&Arc<Workload>> {
+        let endpoint = self.endpoints.as_slice().get(drawn.item as usize);
+        endpoint.map(|endpoint| &endpoint.workload)
+    }
+
     /// The way to an endpoint that was drawn, in the configuration in which the candidates were looked up. `source`, `avoid` and
     /// `random` are those of [`super::outbound`]. Where neither is asked, each draw of the endpoint leads the same way.
     ///

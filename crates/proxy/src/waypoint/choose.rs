@@ -14,7 +14,7 @@ use lateen_types::{Strng, WorkloadUid};
 
 use super::destination::Target;
 use super::endpoint::Endpoint;
-use super::service_view::{Drawn, KnownEndpoint, Way};
+use super::service_view::{Drawn, KnownEndpoint, NotDrawn, Way};
 use super::session::Session;
 use super::strict::{self, PlainTextForbidden};
 use super::view::View;
@@ -29,15 +29,16 @@ pub(super) enum NoEndpoint {
     /// No way leads there.
     #[error(transparent)]
     Route(#[from] next_hop::Refusal),
-    /// The hostname of an endpoint has no address that the waypoint dials and that leads to an endpoint.
+    /// No way leads to an endpoint: its address belongs to a service without endpoints, or its hostname has no address that the
+    /// waypoint dials and that leads further.
     #[error("{refusal}")]
-    RefusedBehindName {
+    RefusedBehind {
         endpoint: WorkloadUid,
         refusal: next_hop::Refusal,
     },
-    /// The addresses of an endpoint's hostname, and the services or pods that they lead to, were all tried.
+    /// An endpoint's addresses, or the services and pods that they lead to, were all tried.
     #[error("no other endpoint is left")]
-    TriedBehindName { endpoint: WorkloadUid },
+    TriedBehind { endpoint: WorkloadUid },
     /// The hostname of the endpoint has no address.
     #[error("{error}")]
     EndpointName {
@@ -58,6 +59,16 @@ pub(super) enum NoEndpoint {
     /// All were tried.
     #[error("no other endpoint is left")]
     Tried,
+}
+
+impl From<NotDrawn> for NoEndpoint {
+    fn from(why: NotDrawn) -> Self {
+        match why {
+            NotDrawn::Avoided => Self::Tried,
+            NotDrawn::AvoidedBehind(endpoint) => Self::TriedBehind { endpoint },
+            NotDrawn::Refused(endpoint, refusal) => Self::RefusedBehind { endpoint, refusal },
+        }
+    }
 }
 
 /// The endpoints that were tried for one request or connection.
@@ -132,7 +143,7 @@ impl Tried {
         };
         answers.retain(|answer| !is_tried(answer));
         match answers.is_empty() {
-            true => Err(NoEndpoint::TriedBehindName {
+            true => Err(NoEndpoint::TriedBehind {
                 endpoint: of.uid.clone(),
             }),
             false => Ok(()),
@@ -160,9 +171,7 @@ impl NoEndpoint {
     /// The endpoint that alone is to blame: another one may do better.
     fn blamed(&self) -> Option<&WorkloadUid> {
         match self {
-            Self::RefusedBehindName { endpoint, .. } | Self::TriedBehindName { endpoint } => {
-                Some(endpoint)
-            }
+            Self::RefusedBehind { endpoint, .. } | Self::TriedBehind { endpoint } => Some(endpoint),
             Self::EndpointName { endpoint, error } if error.blames_name() => Some(endpoint),
             _ => None,
         }
@@ -257,10 +266,13 @@ async fn one<'h>(
     let Some(protocol) = protocol.filter(|_| !is_last) else {
         return Ok(first);
     };
-    let second = match draw(session, view, tried)?.way {
-        Way::Known(known) => known,
-        Way::Chosen(next_hop) if matches!(*next_hop, NextHop::Resolve(_)) => return Ok(first),
-        Way::Chosen(next_hop) => Rc::new(Endpoint::of(*next_hop).into()),
+    let second = match draw(session, view, tried).map(|drawn| drawn.way) {
+        Ok(Way::Known(known)) => known,
+        Ok(Way::Chosen(next_hop)) if !matches!(*next_hop, NextHop::Resolve(_)) => {
+            Rc::new(Endpoint::of(*next_hop).into())
+        }
+        // The one that is reached takes the request.
+        Ok(Way::Chosen(_)) | Err(_) => return Ok(first),
     };
     let outstanding = |known: &KnownEndpoint| {
         let upstream = session.waypoint.upstream(known, protocol);
@@ -278,13 +290,12 @@ fn draw(session: &Session, view: &View, tried: &Tried) -> Result<Drawn, NoEndpoi
     let of_service = session.service_view(view);
     let avoid = |workload: &Workload| tried.has(workload);
     let random = |below| worker.random_below(below);
-    let drawn = match of_service.and_then(|service| service.draw(view, avoid, random)) {
-        Some(drawn) => drawn?,
-        None => look_up(session, view, tried)?,
-    };
-    match drawn.avoided || tried.is_over {
-        true => Err(NoEndpoint::Tried),
-        false => Ok(drawn),
+    if tried.is_over {
+        return Err(NoEndpoint::Tried);
+    }
+    match of_service.and_then(|service| service.draw(view, avoid, random)) {
+        Some(drawn) => Ok(drawn?),
+        None => look_up(session, view, tried),
     }
 }
 
@@ -310,7 +321,10 @@ fn look_up(session: &Session, view: &View, tried: &Tried) -> Result<Drawn, NoEnd
             next_hop::outbound_to_workload(snapshot, own, there, address, &avoid, random)?
         }
     };
-    Ok(choice.into())
+    match choice.avoided {
+        true => Err(NoEndpoint::Tried),
+        false => Ok(choice.into()),
+    }
 }
 
 /// Finds the address of an endpoint that is known by hostname; it may lead to a service whose endpoint is, too. `others` is the number
@@ -359,7 +373,7 @@ async fn settle(
             .of_endpoint(hostname)
             .await
             .map_err(nameless)?;
-        let refused = |refusal| NoEndpoint::RefusedBehindName {
+        let refused = |refusal| NoEndpoint::RefusedBehind {
             endpoint: resolve.workload.uid.clone(),
             refusal,
         };
@@ -380,7 +394,7 @@ async fn settle(
             }
             answers.retain(|answer| answer.to_canonical() != address);
             if answers.is_empty() {
-                let tried = || NoEndpoint::TriedBehindName {
+                let tried = || NoEndpoint::TriedBehind {
                     endpoint: resolve.workload.uid.clone(),
                 };
                 return Err(why.map_or_else(tried, refused));

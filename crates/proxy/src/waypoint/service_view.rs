@@ -10,6 +10,7 @@ use lateen_config::l7::RequestRules;
 use lateen_config::next_hop::{Candidates, Choice, NextHop, Refusal};
 use lateen_config::{Service, ServiceKey, Workload};
 use lateen_exchange::Protocol;
+use lateen_types::WorkloadUid;
 
 use super::endpoint::Endpoint;
 use super::numbers::Numbers;
@@ -47,8 +48,16 @@ pub(super) struct Drawn {
     pub(super) way: Way,
     /// The endpoints beside this one.
     pub(super) others: usize,
-    /// All were to be avoided, and this is one of them.
-    pub(super) avoided: bool,
+}
+
+/// The reason for which no endpoint was drawn.
+pub(super) enum NotDrawn {
+    /// All were to be avoided.
+    Avoided,
+    /// The address of this endpoint is that of a pod or a service of the mesh, of which all were to be avoided.
+    AvoidedBehind(WorkloadUid),
+    /// No way leads to this endpoint.
+    Refused(WorkloadUid, Refusal),
 }
 
 /// The way to an endpoint.
@@ -109,21 +118,23 @@ impl ServiceView {
     /// left out, and `random` is uniform below its argument.
     ///
     /// # Errors
-    /// No way leads to the endpoint.
+    /// See [`NotDrawn`].
     pub(super) fn draw(
         &self,
         view: &View,
         avoid: impl Fn(&Workload) -> bool,
         mut random: impl FnMut(u64) -> u64,
-    ) -> Option<Result<Drawn, Refusal>> {
+    ) -> Option<Result<Drawn, NotDrawn>> {
         let candidates = self.candidates.as_ref()?;
         let drawn = candidates.draw(&avoid, &mut random)?;
         let item = drawn.item as usize;
         if let Some(Some(known)) = self.known.borrow().get(item) {
+            if drawn.avoided {
+                return Some(Err(NotDrawn::Avoided));
+            }
             return Some(Ok(Drawn {
                 way: Way::Known(Rc::clone(known)),
                 others: drawn.others,
-                avoided: drawn.avoided,
             }));
         }
         let asks = Cell::new(false);
@@ -136,9 +147,18 @@ impl ServiceView {
             random(below)
         };
         let View { snapshot, own, .. } = view;
-        let choice = match candidates.reach(snapshot, own, &drawn, &avoid, random) {
-            Ok(choice) => choice,
-            Err(refusal) => return Some(Err(refusal)),
+        let reached = candidates.reach(snapshot, own, &drawn, &avoid, random);
+        let choice = match reached {
+            // The gateway of another network may choose another endpoint each time.
+            Ok(choice) if !choice.avoided => choice,
+            _ if drawn.avoided => return Some(Err(NotDrawn::Avoided)),
+            not_reached => {
+                let uid = candidates.workload(&drawn)?.uid.clone();
+                return Some(Err(match not_reached {
+                    Ok(_) => NotDrawn::AvoidedBehind(uid),
+                    Err(refusal) => NotDrawn::Refused(uid, refusal),
+                }));
+            }
         };
         if asks.get() || matches!(choice.next_hop, NextHop::Resolve(_)) {
             return Some(Ok(choice.into()));
@@ -154,7 +174,6 @@ impl ServiceView {
         Some(Ok(Drawn {
             way: Way::Known(known),
             others: drawn.others,
-            avoided: drawn.avoided,
         }))
     }
 }
@@ -190,7 +209,6 @@ impl From<Choice> for Drawn {
     fn from(choice: Choice) -> Self {
         Self {
             others: choice.others,
-            avoided: choice.avoided,
             way: Way::Chosen(Box::new(choice.next_hop)),
         }
     }

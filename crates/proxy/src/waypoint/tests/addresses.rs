@@ -162,3 +162,54 @@ fn a_name_whose_addresses_of_one_family_are_dead_is_reached_by_the_other() {
         world.logged(&["status=200", "attempts=2"]).await;
     });
 }
+
+/// Requests to an entry of two endpoints, of which one has this address, all reach the other one. Without the other they get 503, and
+/// the log says this.
+async fn the_other_address_is_asked(bad: u8, why: &str) {
+    let mut world = World::unconfigured();
+    // Nobody is there.
+    world.put_workload(wds::workload("dead", "n2", world.ip(3, 1)));
+    world.put_service_of_8080("empty", 99);
+    let other = world.ip(60, 1);
+    let endpoints = [world.ip(bad, 1), other];
+    for (number, host, endpoints) in [
+        (90, "both.test", &endpoints[..]),
+        (91, "bad.test", &endpoints[..1]),
+    ] {
+        world.put_entry(host, number, |service| {
+            service.ports[0].app_protocol = AppProtocol::Http11.into();
+        });
+        for address in endpoints {
+            let mut endpoint = world.entry_endpoint(host);
+            endpoint.uid += &format!("/{address}");
+            endpoint.addresses = vec![wds::bytes_of(*address)];
+            world.put_workload(endpoint);
+        }
+    }
+    world.configure().await;
+    let application = Application::plain((other, 8080).into(), Protocol::Http1, tell).await;
+    let ask = async |number| {
+        let vip = SocketAddr::from((world.ip(number, 1), 8080));
+        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http1);
+        get(&client, "POST", "/").await.0
+    };
+    for _ in 0..30 {
+        assert_eq!(ask(90).await, 200);
+    }
+    assert_eq!(application.requests.get(), 30);
+    assert_eq!(ask(91).await, 503);
+    world.logged(&["status=503", "bad.test", why]).await;
+}
+
+#[test]
+fn an_endpoint_at_the_address_of_a_dead_pod_leaves_requests_to_the_others() {
+    local(the_other_address_is_asked(3, "Connection refused"));
+}
+
+#[test]
+fn an_endpoint_at_the_address_of_a_service_without_endpoints_leaves_requests_to_the_others() {
+    local(the_other_address_is_asked(
+        99,
+        "has no endpoint for port 8080",
+    ));
+}
