@@ -14,6 +14,7 @@ use lateen_types::{Strng, WorkloadUid};
 
 use super::destination::Target;
 use super::endpoint::Endpoint;
+use super::hop::AddressSource;
 use super::service_view::{Drawn, KnownEndpoint, NotDrawn, Way};
 use super::session::Session;
 use super::strict::{self, PlainTextForbidden};
@@ -96,7 +97,7 @@ impl Tried {
     pub(super) fn add_at(&mut self, endpoint: &Endpoint, address: Option<SocketAddr>) {
         let Endpoint { hop, uid, .. } = endpoint;
         if let Some(uid) = uid
-            && (hop.is_found || hop.host.is_some())
+            && (hop.source == AddressSource::Found || hop.host.is_some())
         {
             let address = address.unwrap_or(hop.address).ip().to_canonical();
             self.addresses.push((uid.clone(), address));

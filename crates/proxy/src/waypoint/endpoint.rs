@@ -7,7 +7,7 @@ use lateen_config::Workload;
 use lateen_config::next_hop::{NextHop, Tunnel, Via};
 use lateen_types::{Strng, WorkloadUid};
 
-use super::hop::{Hop, InnerHop, TunnelHop};
+use super::hop::{AddressSource, Hop, InnerHop, TunnelHop};
 
 /// An endpoint that was chosen.
 #[derive(Clone, Debug)]
@@ -28,9 +28,12 @@ impl Endpoint {
                 workload, target, ..
             } => {
                 let uid = workload.uid.clone();
-                (plain(target), Some(workload), Some(uid))
+                let hop = plain(target, AddressSource::Configured);
+                (hop, Some(workload), Some(uid))
             }
-            NextHop::Passthrough { target, .. } => (plain(target), None, None),
+            NextHop::Passthrough { target, .. } => {
+                (plain(target, AddressSource::Dialled), None, None)
+            }
             NextHop::Resolve(_) => unreachable!("a hostname is resolved before"),
         };
         Self { hop, workload, uid }
@@ -48,17 +51,19 @@ impl Endpoint {
             address, tunnel, ..
         } = &self.hop;
         let is_same = |answer: &IpAddr| answer.to_canonical() == address.ip();
-        self.hop.is_found = tunnel.is_none() && answers.iter().any(is_same);
+        if tunnel.is_none() && answers.iter().any(is_same) {
+            self.hop.source = AddressSource::Found;
+        }
         self
     }
 }
 
-fn plain(address: SocketAddr) -> Hop {
+fn plain(address: SocketAddr, source: AddressSource) -> Hop {
     Hop {
         address,
         tunnel: None,
         host: None,
-        is_found: false,
+        source,
     }
 }
 
@@ -85,7 +90,7 @@ fn through(tunnel: Tunnel) -> (Hop, Option<Arc<Workload>>, Option<WorkloadUid>) 
             inner,
         }),
         host: None,
-        is_found: false,
+        source: AddressSource::Configured,
     };
     (hop, workload, Some(uid))
 }

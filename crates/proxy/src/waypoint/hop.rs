@@ -16,8 +16,19 @@ pub(super) struct Hop {
     /// The host whose connections serve the same requests, whichever of its addresses each leads to. `None`: those to the address
     /// do.
     pub(super) host: Option<Strng>,
-    /// A resolver gave the address. It may give any number of them.
-    pub(super) is_found: bool,
+    /// The source of the address. It bounds the number of those whose connections are kept.
+    pub(super) source: AddressSource,
+}
+
+/// The source of an endpoint's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AddressSource {
+    /// The configuration.
+    Configured,
+    /// A resolver. It may give any number of addresses.
+    Found,
+    /// The client, which dialled it. It may dial any number of addresses.
+    Dialled,
 }
 
 /// What a tunnel is asked for, and the identities of which its far end must prove one.

@@ -217,7 +217,7 @@ impl From<Choice> for Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waypoint::hop::Hop;
+    use crate::waypoint::hop::{AddressSource, Hop};
 
     #[test]
     fn connections_that_the_worker_has_forgotten_are_looked_up_anew() {
@@ -227,7 +227,7 @@ mod tests {
                 address: ([192, 0, 2, 1], 80).into(),
                 tunnel: None,
                 host: None,
-                is_found: false,
+                source: AddressSource::Configured,
             },
             workload: None,
             uid: None,

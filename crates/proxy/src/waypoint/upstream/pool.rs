@@ -21,13 +21,13 @@ use super::owner::{Assigned, Owner, Places, TunnelPorts};
 use super::resets::Resets;
 use super::shared::SharedConnections;
 use super::wire::Wire;
-use crate::waypoint::hop::{Hop, TunnelHop};
+use crate::waypoint::hop::{AddressSource, Hop, TunnelHop};
 
 /// How long an endpoint without connections is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Hosts whose connections are kept at a time, and addresses that resolvers gave. Clients and owners of names may name any number of
-/// either.
+/// Hosts whose connections are kept at a time, addresses that resolvers gave, and addresses that clients dialled. Clients and owners of
+/// names may name any number of each.
 const MOST_HOSTS: usize = 1024;
 
 /// What connections must share to be used for the same requests.
@@ -53,6 +53,8 @@ enum Place {
     Address(SocketAddr),
     /// An address that a resolver gave.
     Found(SocketAddr),
+    /// An address that a client dialled.
+    Dialled(SocketAddr),
     /// A port of a host, whichever address it has.
     Host(Strng, u16),
 }
@@ -62,8 +64,11 @@ impl Key {
         Self {
             place: match &hop.host {
                 Some(host) => Place::Host(Arc::clone(host), hop.address.port()),
-                None if hop.is_found => Place::Found(hop.address),
-                None => Place::Address(hop.address),
+                None => match hop.source {
+                    AddressSource::Configured => Place::Address(hop.address),
+                    AddressSource::Found => Place::Found(hop.address),
+                    AddressSource::Dialled => Place::Dialled(hop.address),
+                },
             },
             tunnel: hop.tunnel.clone(),
             is_http2: protocol == Protocol::Http2,
@@ -152,6 +157,9 @@ impl Upstreams {
         match key.place {
             Place::Address(_) => {}
             Place::Found(_) => make_room(&mut known, |place| matches!(place, Place::Found(_))),
+            Place::Dialled(_) => {
+                make_room(&mut known, |place| matches!(place, Place::Dialled(_)));
+            }
             Place::Host(..) => make_room(&mut known, |place| matches!(place, Place::Host(..))),
         }
         let upstream = Rc::new(Upstream {
@@ -399,11 +407,13 @@ impl Drop for Occupied {
 
 #[cfg(test)]
 mod tests {
+    use lateen_config::next_hop::NextHop;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::LocalSet;
 
     use super::*;
     use crate::testing::soon;
+    use crate::waypoint::endpoint::Endpoint;
     use crate::waypoint::tests::head;
 
     fn hop(address: [u8; 4], host: Option<&str>) -> Hop {
@@ -411,7 +421,7 @@ mod tests {
             address: (address, 80).into(),
             tunnel: None,
             host: host.map(Into::into),
-            is_found: false,
+            source: AddressSource::Configured,
         }
     }
 
@@ -467,26 +477,46 @@ mod tests {
         assert_eq!(upstreams.known.borrow().len(), MOST_HOSTS);
         assert!(Rc::ptr_eq(&used, &get(0)));
     }
+
     #[test]
     fn the_number_of_addresses_that_resolvers_gave_is_bounded_too() {
         let upstreams = Upstreams::default();
-        let get = |net: u8, n: usize, is_found| {
+        let get = |net: u8, n: usize, source| {
             let address = [198, net, (n >> 8) as u8, n as u8];
             let hop = Hop {
-                is_found,
+                source,
                 ..hop(address, None)
             };
             upstreams.get(&hop, Protocol::Http1, || 1);
         };
         for n in 0..2 * MOST_HOSTS {
-            get(18, n, true);
+            get(18, n, AddressSource::Found);
         }
         assert_eq!(upstreams.known.borrow().len(), MOST_HOSTS);
         // Those that the configuration names do not count.
         for n in 0..2 * MOST_HOSTS {
-            get(19, n, false);
+            get(19, n, AddressSource::Configured);
         }
         assert_eq!(upstreams.known.borrow().len(), 3 * MOST_HOSTS);
+    }
+
+    #[test]
+    fn the_number_of_addresses_that_clients_dialled_is_bounded_too() {
+        let upstreams = Upstreams::default();
+        let get = |n: usize| {
+            let to = Endpoint::of(NextHop::Passthrough {
+                target: ([198, 18, (n >> 8) as u8, n as u8], 80).into(),
+                service: None,
+            });
+            upstreams.get(&to.hop, Protocol::Http1, || 1)
+        };
+        let used = get(0);
+        let _occupied = used.occupy();
+        for n in 1..=2 * MOST_HOSTS {
+            get(n);
+        }
+        assert_eq!(upstreams.known.borrow().len(), MOST_HOSTS);
+        assert!(Rc::ptr_eq(&used, &get(0)));
     }
 
     #[tokio::test]
