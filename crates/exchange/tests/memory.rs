@@ -1,4 +1,4 @@
-//! Memory of a server's connection that waits for its next request.
+//! Memory of a server's connection that waits for its next request, or for the rest of one.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lateen_exchange::{BUFFER, Config, Protocol, server};
+use lateen_h2::{Field, Timestamp};
 use lateen_http::{Length, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::sleep;
@@ -111,4 +112,92 @@ fn an_idle_connection_keeps_nothing_of_what_was_uploaded() {
     request.extend_from_slice(b"\r\n0\r\n\r\n");
     let each = idle(&request);
     assert!(each <= MOST, "{each} bytes");
+}
+
+/// The bytes of a client of HTTP/2 that opens a request, whose content stays away, and sends a head of 24 KiB on another stream.
+fn large_head() -> Vec<u8> {
+    let config = lateen_h2::Config::requests().share();
+    let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
+    let value = "x".repeat(24 * 1024);
+    for (method, value, end) in [("POST", "", false), ("GET", &value[..], true)] {
+        let fields = [
+            Field::new(":method", method),
+            Field::new(":scheme", "http"),
+            Field::new(":authority", "a"),
+            Field::new(":path", "/"),
+            Field::new("x", value),
+        ];
+        client.request(None, &fields, end).expect("there is room");
+    }
+    let mut bytes = Vec::new();
+    while client.has_output() {
+        let before = bytes.len();
+        bytes.extend(client.output().flatten());
+        client.advance(bytes.len() - before);
+    }
+    // The acknowledgment of the server's SETTINGS.
+    bytes.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]);
+    bytes
+}
+
+/// Answers the second of two requests and leaves the first one open.
+async fn answer_second(
+    (mut peer, io): Pipe,
+    config: Rc<Config>,
+    requests: &[u8],
+) -> (
+    DuplexStream,
+    server::Connection<DuplexStream>,
+    server::Exchange,
+) {
+    let mut server = server::Connection::new(io, config);
+    peer.write_all(requests).await.expect("there is room");
+    let next = server.next().await.expect("the request is good");
+    let (_, open) = next.expect("it has come");
+    let next = server.next().await.expect("the request is good");
+    let (head, exchange) = next.expect("it has come");
+    drop(head);
+    exchange
+        .reply(Status::OK, &[], Length::Known(0))
+        .and_then(|()| exchange.finish())
+        .expect("nothing was answered before");
+    drop(exchange);
+    for _ in 0..2 {
+        poll_fn(|cx| {
+            assert!(server.poll_next(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    let mut answer = [0; 1024];
+    let answered = peer.read(&mut answer).await.expect("an answer");
+    assert!(answered > 0);
+    (peer, server, open)
+}
+
+/// No account is charged with the list that was decoded last. So its buffer must be small while a stream is open.
+#[test]
+fn an_open_stream_of_http2_does_not_keep_the_buffer_of_a_large_head() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let each = runtime.block_on(async {
+        let config = Rc::new(Config::new(Protocol::Http2));
+        let requests = large_head();
+        let mut pipes = Vec::new();
+        for _ in 0..CONNECTIONS {
+            pipes.push(pipe().await);
+        }
+        let mut kept = Vec::with_capacity(CONNECTIONS + 1);
+        kept.push(answer_second(pipe().await, Rc::clone(&config), &requests).await);
+        let before = heap::live();
+        for pipe in pipes {
+            kept.push(answer_second(pipe, Rc::clone(&config), &requests).await);
+        }
+        heap::live().saturating_sub(before) / CONNECTIONS
+    });
+    assert!(each <= 16 * 1024, "{each} bytes");
 }

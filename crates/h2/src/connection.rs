@@ -200,7 +200,8 @@ impl Connection {
         self.output.small(&payload);
     }
 
-    /// The fields of the last request, response or trailers.
+    /// The fields of the last request, response or trailers. Read them before more is received: the buffer of a large list is given
+    /// back when the input is used up.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }

@@ -97,8 +97,9 @@ impl Connection {
             return;
         }
         self.failed = Some(error);
-        // Nobody decodes the rest of a header block.
+        // Nobody decodes the rest of a header block, or reads another list.
         self.block = Vec::new();
+        self.fields.rest();
         self.turns.clear();
         let last = match self.closing {
             Closing::After(last) => last,

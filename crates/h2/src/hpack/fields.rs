@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use super::{Known, OVERHEAD, TABLE};
 
+/// Bytes of buffers that a connection keeps for its next list: twice as much as most heads have. No account is charged with them.
+const KEPT: usize = 8 * 1024;
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Span {
     name: u32,
@@ -159,6 +162,12 @@ impl Fields {
     /// Gives memory back; the list is gone.
     pub(crate) fn rest(&mut self) {
         *self = Fields::new(self.limits);
+    }
+
+    /// True if the buffers have more room than an open connection may keep.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>() > KEPT
     }
 
     /// True if fields were dropped for their size.
