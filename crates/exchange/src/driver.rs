@@ -112,7 +112,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             (
                 core.is_abandoned,
                 core.is_done(),
-                core.is_paused,
+                // The answer may wait for its reader, although the peer takes no more of the request.
+                core.is_paused && !core.awaits_answer(),
                 core.is_http2() && core.is_idle(),
             )
         };

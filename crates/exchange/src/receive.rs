@@ -53,6 +53,14 @@ impl Core {
         wants
     }
 
+    /// True while a client of HTTP/1 has not heard the whole answer of its open exchange. A server may answer early and close its
+    /// side (RFC 9112 §9.5).
+    pub(crate) fn awaits_answer(&self) -> bool {
+        let open = self.streams.get(self.open);
+        matches!(self.codec, Codec::Client1(_))
+            && open.is_some_and(|entry| !entry.heard && entry.broken.is_none())
+    }
+
     /// True while the open exchange of HTTP/1 has as much content as may wait for its reader.
     fn is_full(&self) -> bool {
         if let Codec::Http2(_) = self.codec {

@@ -352,6 +352,20 @@ impl Core {
         Ok(())
     }
 
+    /// Drops the output of a client of HTTP/1 that nobody takes any more: it may still hear its answer, and makes no further request.
+    /// True if its exchange is to be told of the room, for the rest of its request is dropped as well.
+    pub(crate) fn drop_request(&mut self) -> bool {
+        let has_ended = self.ended().is_some();
+        match &mut self.codec {
+            Codec::Client1(http1) if !has_ended => {
+                http1.advance(usize::MAX);
+                http1.close_after_exchange();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Gives the exchange up. HTTP/1 loses its connection with it.
     pub(crate) fn reset(&mut self, key: Key, code: Code) {
         if self.ended().is_some() {

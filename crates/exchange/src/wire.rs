@@ -152,7 +152,8 @@ pub(crate) fn send<IO: AsyncWrite + Unpin>(
     shared: &Shared,
 ) {
     if transport.failure().is_some() {
-        return shared.borrow().advance(usize::MAX);
+        shared.borrow().advance(usize::MAX);
+        return drop_request(shared);
     }
     {
         let core = &mut *shared.borrow();
@@ -179,6 +180,9 @@ pub(crate) fn send<IO: AsyncWrite + Unpin>(
         // Where the flush must wait, the next turn tries again.
         let _ = transport.poll_flush(cx);
     }
+    if transport.failure().is_some() {
+        return drop_request(shared);
+    }
     let (is_http2, reads_again) = match &*shared.borrow() {
         Core {
             codec: Codec::Http2(http2),
@@ -191,6 +195,15 @@ pub(crate) fn send<IO: AsyncWrite + Unpin>(
     let has_more = (is_http2 || has_written) && shared.announce_room();
     if has_more || reads_again {
         cx.waker().wake_by_ref();
+    }
+}
+
+/// Drops the rest of a request that the stream does not take any more.
+#[cold]
+fn drop_request(shared: &Shared) {
+    let has_room = shared.borrow().drop_request();
+    if has_room {
+        shared.announce_room();
     }
 }
 

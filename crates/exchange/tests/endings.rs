@@ -6,8 +6,10 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, PROTOCOLS, answer, canonical, content, head, local, pair, serve, text};
-use lateen_exchange::{Config, ConnectionError, Error, Protocol, Timeouts, server};
+use common::{
+    KIB, PIPE, PROTOCOLS, answer, canonical, content, head, local, pair, pattern, serve, text,
+};
+use lateen_exchange::{Config, ConnectionError, Error, Protocol, Timeouts, client, server};
 use lateen_h2::Code;
 use lateen_http::{Canonical, Length, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -307,6 +309,45 @@ fn answer_may_come_before_the_request_is_complete() {
             let answer = answer(&exchange).await.expect("an answer");
             assert_eq!(answer.status().code(), 413, "{protocol:?}");
             assert_eq!(exchange.data().await.expect("an end"), None);
+        });
+    }
+}
+
+/// The answer has more content than may wait for its reader, so the client pauses reading while its writes fail.
+#[test]
+fn answer_of_an_http1_server_that_closes_without_reading_the_request_arrives_whole() {
+    const PIECE: usize = 200 * KIB;
+    for length in [Some(5 * PIECE), None] {
+        local(async {
+            let (near, mut peer) = duplex(1024 * KIB);
+            let (handle, connection) = client::open(near, Config::new(Protocol::Http1));
+            let driver = spawn_local(connection);
+            let length = length.map(|length| length.to_string());
+            let fields = match &length {
+                Some(length) => [("content-length", &length[..])],
+                None => CHUNKED,
+            };
+            let exchange = handle.request(&head("POST", "/", &fields), None);
+            let exchange = exchange.expect("it is ready");
+            let said = pattern(300 * KIB);
+            let told = format!(
+                "HTTP/1.1 413 Content Too Large\r\ncontent-length: {}\r\n\r\n",
+                said.len()
+            );
+            peer.write_all(told.as_bytes()).await.expect("it is open");
+            peer.write_all(&said).await.expect("it is open");
+            drop(peer);
+            // More than may wait for the wire: the exchange waits for room, and has it although nothing is written.
+            for _ in 0..5 {
+                exchange.send(pattern(PIECE)).await.expect("it is open");
+            }
+            exchange.finish().expect("it is open");
+            let answer = answer(&exchange).await.expect("an answer");
+            assert_eq!(answer.status().code(), 413);
+            assert_eq!(content(&exchange).await.expect("content"), said);
+            drop(exchange);
+            assert!(handle.is_closed() && !handle.is_ready());
+            driver.await.expect("no panic").expect("an orderly end");
         });
     }
 }
