@@ -144,13 +144,11 @@ impl RawResponse {
             return Err(Cause::TunnelContent);
         }
         let has_none = opens_tunnel || asked == Asked::Head || status.has_no_content();
+        // They may say how the content of a 200 to GET would be framed (RFC 9110 §8.6, RFC 9112 §6.1).
+        let may_announce = !has_none || asked == Asked::Head || status.code() == 304;
         let length = match announced(&raw)? {
-            Announced::Chunked if has_none && asked != Asked::Head => {
-                return Err(Cause::CodingOfNothing);
-            }
-            Announced::Bytes(bytes)
-                if bytes != 0 && has_none && asked != Asked::Head && status.code() != 304 =>
-            {
+            Announced::Chunked if !may_announce => return Err(Cause::CodingOfNothing),
+            Announced::Bytes(bytes) if bytes != 0 && !may_announce => {
                 return Err(Cause::LengthOfNothing);
             }
             _ if has_none => Length::None,

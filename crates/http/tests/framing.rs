@@ -104,6 +104,7 @@ fn responses_have_the_length_that_request_and_status_say() {
     let coded = &[("transfer-encoding", "chunked")][..];
     let long = &[("content-length", "5")][..];
     let empty = &[("content-length", "0")][..];
+    let both = &[("content-length", "5"), ("transfer-encoding", "chunked")][..];
     for (asked, status, fields, expected) in [
         (Ordinary, 200, &[][..], Ok(Length::UntilClose)),
         (Ordinary, 200, long, Ok(Length::Known(5))),
@@ -115,6 +116,8 @@ fn responses_have_the_length_that_request_and_status_say() {
         (Ordinary, 103, &[], Ok(Length::None)),
         (Ordinary, 103, coded, Err(Cause::CodingOfNothing)),
         (Ordinary, 304, long, Ok(Length::None)),
+        (Ordinary, 304, coded, Ok(Length::None)),
+        (Ordinary, 304, both, Err(Cause::LengthAndCoding)),
         (Ordinary, 101, &[], Err(Cause::UnaskedUpgrade)),
         (Head, 200, long, Ok(Length::None)),
         (Head, 200, coded, Ok(Length::None)),

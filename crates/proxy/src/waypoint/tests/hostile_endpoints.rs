@@ -33,6 +33,10 @@ fn bytes_behind_an_answer_answer_no_other_request() {
             ),
             (
                 "GET",
+                "HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n\r\n",
+            ),
+            (
+                "GET",
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
             ),
         ] {
