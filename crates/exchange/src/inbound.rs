@@ -82,11 +82,20 @@ pub(crate) fn http2_request(
     limits: Limits,
 ) -> Result<FramedRequest, Refusal> {
     let mut raw = RawRequest::http2(copied(fields), end, limits)?;
-    for FieldPlace { known, name, value } in fields.places() {
-        match of_number(known) {
-            Name::Field(known) => raw.numbered(known, value)?,
-            Name::Pseudo(field) => raw.pseudo(field, value)?,
-            Name::Text => raw.field(name, value)?,
+    for FieldPlace {
+        known,
+        name,
+        value,
+        never_indexed,
+    } in fields.places()
+    {
+        let pseudo = match of_number(known) {
+            Name::Field(known) => raw.numbered(known, value).map(|()| None),
+            Name::Pseudo(field) => raw.pseudo(field, value).map(|()| Some(field)),
+            Name::Text => raw.field(name, value).map(|()| None),
+        }?;
+        if never_indexed {
+            raw.never_index(pseudo);
         }
     }
     raw.frame()
@@ -100,11 +109,20 @@ pub(crate) fn http2_response(
     limits: Limits,
 ) -> Result<FramedResponse, Refusal> {
     let mut raw = RawResponse::http2(copied(fields), end, limits)?;
-    for FieldPlace { known, name, value } in fields.places() {
-        match of_number(known) {
-            Name::Field(known) => raw.numbered(known, value)?,
-            Name::Pseudo(field) => raw.pseudo(field, value)?,
-            Name::Text => raw.field(name, value)?,
+    for FieldPlace {
+        known,
+        name,
+        value,
+        never_indexed,
+    } in fields.places()
+    {
+        let pseudo = match of_number(known) {
+            Name::Field(known) => raw.numbered(known, value).map(|()| None),
+            Name::Pseudo(field) => raw.pseudo(field, value).map(|()| Some(field)),
+            Name::Text => raw.field(name, value).map(|()| None),
+        }?;
+        if never_indexed {
+            raw.never_index(pseudo);
         }
     }
     raw.frame(asked)
@@ -118,6 +136,9 @@ pub(crate) fn http2_trailers(
     let mut raw = RawTrailers::new(copied(fields), Version::Http2, limits)?;
     for place in fields.places() {
         raw.field(place.name, place.value)?;
+        if place.never_indexed {
+            raw.never_index();
+        }
     }
     Ok(raw.canonical())
 }

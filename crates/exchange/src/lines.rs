@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use lateen_h2::Keep;
+
 use crate::keep::named;
 
 /// Fields of one message that is being written.
@@ -16,6 +18,8 @@ struct Span {
     name: u32,
     value: u32,
     end: u32,
+    /// It came as an HPACK literal that is never indexed.
+    never_indexed: bool,
 }
 
 thread_local! {
@@ -47,6 +51,11 @@ impl Lines {
     /// Adds a field.
     #[inline]
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
+        self.push(name, value, false);
+    }
+
+    #[inline]
+    fn push(&mut self, name: &[u8], value: &[u8], never_indexed: bool) {
         let start = self.bytes.len() as u32;
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
@@ -54,13 +63,14 @@ impl Lines {
             name: start,
             value: start + name.len() as u32,
             end: self.bytes.len() as u32,
+            never_indexed,
         });
     }
 
     /// Adds a field of the message model.
     #[inline]
     pub(crate) fn field(&mut self, field: lateen_http::Field<'_>) {
-        self.add(field.name(), field.value());
+        self.push(field.name(), field.value(), field.is_never_indexed());
     }
 
     /// Adds fields with their names in lower case.
@@ -73,12 +83,13 @@ impl Lines {
     }
 
     #[inline]
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
         self.spans.iter().map(|span| {
             let (name, value) = (span.name as usize, span.value as usize);
             (
                 &self.bytes[name..value],
                 &self.bytes[value..span.end as usize],
+                span.never_indexed,
             )
         })
     }
@@ -86,7 +97,7 @@ impl Lines {
     /// The fields for HTTP/1, without those that its writer makes.
     pub(crate) fn http1(&self) -> Result<Vec<lateen_h1::Field<'_>>, lateen_h1::WriteError> {
         let mut fields = Vec::with_capacity(self.spans.len());
-        for (name, value) in self.iter() {
+        for (name, value, _) in self.iter() {
             if !is_made_by_the_writer(name) {
                 fields.push(lateen_h1::Field::new(name, value)?);
             }
@@ -96,7 +107,13 @@ impl Lines {
 
     /// The fields for HTTP/2. Names are in lower case.
     pub(crate) fn http2(&self) -> impl Iterator<Item = lateen_h2::Field<'_>> {
-        self.iter().map(|(name, value)| named(name, value))
+        self.iter().map(|(name, value, never_indexed)| {
+            let field = named(name, value);
+            match never_indexed {
+                true => field.with_keep(Keep::Never),
+                false => field,
+            }
+        })
     }
 }
 

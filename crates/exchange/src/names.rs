@@ -76,9 +76,18 @@ pub(crate) fn of_number(known: Option<Known>) -> Name {
     known.map_or(Name::Text, |known| IN[known as usize])
 }
 
-/// A field of the message model, with its place in the peer's table.
+/// A field of the message model, with its place in the peer's table. One that came without a place gets none (RFC 7541 §6.2.3).
 #[inline]
 pub(crate) fn kept(field: lateen_http::Field<'_>) -> Field<'_> {
+    let placed = placed(field);
+    match field.is_never_indexed() {
+        true => placed.secret(),
+        false => placed,
+    }
+}
+
+#[inline]
+fn placed(field: lateen_http::Field<'_>) -> Field<'_> {
     if let Some(known) = field.known() {
         let (known, keep) = OUT[known as usize & 127];
         return match known {

@@ -76,7 +76,10 @@ pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, 
     // One search of all names and values costs less than one of each value.
     let is_clean = !may_have_control(fields.buffer());
     let bytes = fields.buffer();
-    for FieldPlace { known, name, value } in fields.places() {
+    for FieldPlace {
+        known, name, value, ..
+    } in fields.places()
+    {
         let value = &bytes[value];
         if has_blank(value) || !is_clean && !is_value(value) {
             return Err("a field's value has characters that http does not allow");

@@ -102,6 +102,7 @@ impl FramedRequest {
             client: client.address,
             accepts_trailers: hop.accepts_trailers,
             upgrade,
+            never_indexed: raw.pseudo.never_indexed,
             fields: raw.fields,
         }))
     }
@@ -139,6 +140,7 @@ fn connect(
         authority,
         client: client.address,
         version: raw.version,
+        never_indexed: raw.pseudo.never_indexed,
         fields: raw.fields,
     }))
 }

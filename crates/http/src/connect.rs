@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::authority::Authority;
 use crate::fields::{Field, Fields, Line};
 use crate::known::Known;
-use crate::pseudo::PseudoField;
+use crate::pseudo::{PseudoField, PseudoSet};
 use crate::raw::Version;
 
 /// A CONNECT for a tunnel to an authority. It has neither a path nor content.
@@ -15,6 +15,8 @@ pub struct ConnectHead {
     pub(crate) fields: Fields,
     pub(crate) version: Version,
     pub(crate) client: IpAddr,
+    /// Pseudo-header fields that came as HPACK literals that are never indexed.
+    pub(crate) never_indexed: PseudoSet,
 }
 
 impl ConnectHead {
@@ -52,10 +54,9 @@ impl ConnectHead {
     /// The same. `names` holds names that are put in lower case, for as long as the fields are used.
     pub fn http2_with<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
         emit(Field::of_pseudo(PseudoField::Method, b"CONNECT"));
-        emit(Field::of_pseudo(
-            PseudoField::Authority,
-            self.authority.as_bytes(),
-        ));
+        let never_indexed = self.never_indexed.has(PseudoField::Authority);
+        let authority = Field::of_pseudo(PseudoField::Authority, self.authority.as_bytes());
+        emit(authority.with_never_indexed(never_indexed));
         self.fields.lower(names, emit);
     }
 

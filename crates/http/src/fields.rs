@@ -41,6 +41,8 @@ impl Span {
     const VALUE_ADDED: u8 = 2;
     /// The field is gone.
     const REMOVED: u8 = 4;
+    /// The field came as an HPACK literal that is never indexed.
+    const NEVER_INDEXED: u8 = 8;
 
     fn is_live(&self) -> bool {
         self.flags & Span::REMOVED == 0
@@ -195,7 +197,9 @@ impl Fields {
 
     #[inline]
     fn field(&self, span: &Span) -> Field<'_> {
+        let never_indexed = span.flags & Span::NEVER_INDEXED != 0;
         Field::of_list(self.name(span), self.value(span), span.known)
+            .with_never_indexed(never_indexed)
     }
 }
 

@@ -17,6 +17,21 @@ pub enum PseudoField {
     Status,
 }
 
+/// A set of pseudo-header fields.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PseudoSet(u8);
+
+impl PseudoSet {
+    pub(crate) fn insert(&mut self, field: PseudoField) {
+        self.0 |= 1 << field as u8;
+    }
+
+    #[inline]
+    pub(crate) fn has(self, field: PseudoField) -> bool {
+        self.0 >> field as u8 & 1 == 1
+    }
+}
+
 impl PseudoField {
     /// The name with its colon.
     pub const fn as_str(self) -> &'static str {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::fields::{Fields, MAX_BYTES};
 use crate::known::{Known, NameSet};
 use crate::line::FieldLine;
-use crate::pseudo::PseudoField;
+use crate::pseudo::{PseudoField, PseudoSet};
 use crate::refusal::{Cause, Refusal};
 use crate::scan;
 use crate::status::Status;
@@ -69,6 +69,8 @@ pub(crate) struct Pseudo {
     pub(crate) path: Span,
     pub(crate) protocol: Span,
     pub(crate) status: Span,
+    /// Those that came as HPACK literals that are never indexed.
+    pub(crate) never_indexed: PseudoSet,
 }
 
 /// A head that is being filled with fields.
@@ -234,6 +236,15 @@ impl Raw {
         Ok(())
     }
 
+    /// Notes that a field is never indexed: the pseudo-header field, or the regular field that was taken last.
+    #[cold]
+    fn never_index(&mut self, pseudo: Option<PseudoField>) {
+        match pseudo {
+            Some(field) => self.pseudo.never_indexed.insert(field),
+            None => self.fields.never_index(),
+        }
+    }
+
     /// The bytes of a span.
     #[inline]
     pub(crate) fn text(&self, span: Span) -> Option<&[u8]> {
@@ -349,6 +360,12 @@ impl RawRequest {
         self.0.pseudo_field(field, value).map_err(Refusal::from)
     }
 
+    /// Notes that a field came as an HPACK literal that is never indexed (RFC 7541 §6.2.3): a pseudo-header field, or the regular
+    /// field that was taken last.
+    pub fn never_index(&mut self, pseudo: Option<PseudoField>) {
+        self.0.never_index(pseudo);
+    }
+
     /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.
     #[inline]
     pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
@@ -406,6 +423,11 @@ impl RawResponse {
             .map_err(Refusal::response)
     }
 
+    /// Notes that a field is never indexed; see [`RawRequest::never_index`].
+    pub fn never_index(&mut self, pseudo: Option<PseudoField>) {
+        self.raw.never_index(pseudo);
+    }
+
     /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.
     #[inline]
     pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
@@ -430,5 +452,10 @@ impl RawTrailers {
             return Err(Cause::PseudoInTrailers.into());
         }
         self.0.field(name, value).map_err(Refusal::from)
+    }
+
+    /// Notes that the field which was taken last is never indexed; see [`RawRequest::never_index`].
+    pub fn never_index(&mut self) {
+        self.0.never_index(None);
     }
 }

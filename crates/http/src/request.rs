@@ -9,7 +9,7 @@ use crate::known::{Known, NameSet};
 use crate::method::Method;
 use crate::name::FieldName;
 use crate::path::Path;
-use crate::pseudo::PseudoField;
+use crate::pseudo::{PseudoField, PseudoSet};
 use crate::raw::Version;
 use crate::refusal::Cause;
 use crate::scheme::Scheme;
@@ -33,6 +33,8 @@ pub struct RequestHead {
     pub(crate) client: IpAddr,
     pub(crate) accepts_trailers: bool,
     pub(crate) upgrade: Option<Upgrade>,
+    /// Pseudo-header fields that came as HPACK literals that are never indexed.
+    pub(crate) never_indexed: PseudoSet,
 }
 
 /// A protocol to which the client asks to switch.
@@ -154,18 +156,16 @@ impl RequestHead {
             Some(_) => &Method::CONNECT,
             None => &self.method,
         };
-        emit(Field::of_pseudo(PseudoField::Method, method.as_bytes()));
-        emit(Field::of_pseudo(
-            PseudoField::Scheme,
-            self.scheme.as_str().as_bytes(),
-        ));
-        emit(Field::of_pseudo(
-            PseudoField::Authority,
-            self.authority.as_bytes(),
-        ));
-        emit(Field::of_pseudo(PseudoField::Path, self.path.target()));
+        let mut pseudo = |field, value| {
+            let never_indexed = self.never_indexed.has(field);
+            emit(Field::of_pseudo(field, value).with_never_indexed(never_indexed));
+        };
+        pseudo(PseudoField::Method, method.as_bytes());
+        pseudo(PseudoField::Scheme, self.scheme.as_str().as_bytes());
+        pseudo(PseudoField::Authority, self.authority.as_bytes());
+        pseudo(PseudoField::Path, self.path.target());
         if self.upgrade.is_some() {
-            emit(Field::of_pseudo(PseudoField::Protocol, b"websocket"));
+            pseudo(PseudoField::Protocol, b"websocket");
         }
         self.fields.lower(names, emit);
     }

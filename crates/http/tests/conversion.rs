@@ -64,6 +64,38 @@ fn a_request_of_http2_becomes_one_of_http1() {
     );
 }
 
+/// Cookies become one field, which is never indexed if one of them was not.
+#[test]
+fn mark_of_a_field_that_is_never_indexed_stays_with_it() {
+    let (buffer, spans) = buffer(&bytes(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/"),
+        ("cookie", "a=1"),
+        ("cookie", "b=2"),
+        ("x", "y"),
+        ("x-key", "1"),
+    ]));
+    let mut raw = RawRequest::http2(buffer, true, Limits::default()).expect("it is small");
+    for (at, [name, value]) in spans.into_iter().enumerate() {
+        raw.field(name, value).expect("it is good");
+        match at {
+            3 => raw.never_index(Some(PseudoField::Path)),
+            5 | 7 => raw.never_index(None),
+            _ => {}
+        }
+    }
+    let canonical = canonical_of(raw, &Rules::default(), &peer(PeerKind::Mesh));
+    let mut marked = Vec::new();
+    head(canonical.expect("it is good")).http2(|field| {
+        if field.is_never_indexed() {
+            marked.push(text(field.name()));
+        }
+    });
+    assert_eq!(marked, [":path", "cookie", "x-key"]);
+}
+
 fn handshake1(more: &str) -> Result<RequestHead, Refusal> {
     request1(&format!(
         "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nX-Request-Id: 1\r\nX-Forwarded-Proto: http\r\n{more}\r\n"

@@ -62,7 +62,7 @@ impl Decoder {
                 self.table.resize(most);
                 continue;
             } else {
-                self.literal(&mut block, first & 0x40 != 0, fields)?;
+                self.literal(&mut block, first, fields)?;
             }
             begun = true;
         }
@@ -72,11 +72,12 @@ impl Decoder {
     fn literal(
         &mut self,
         block: &mut &[u8],
-        keep: bool,
+        first: u8,
         fields: &mut Fields,
     ) -> Result<(), Unreadable> {
+        let keep = first & 0x40 != 0;
         let index = integer::read(block, if keep { 6 } else { 4 })?;
-        fields.begin();
+        fields.begin(first & 0xf0 == 0x10);
         if index == 0 {
             string(block, fields)?;
             fields.end_new_name();
@@ -179,6 +180,31 @@ mod tests {
             let list = read(&mut Decoder::new(), &hex(block));
             assert_eq!(list, Ok(pairs(&[(name, value)])));
         }
+    }
+
+    /// RFC 7541 §6.2.3, and C.2.3.
+    #[test]
+    fn literal_that_is_never_indexed_is_marked() {
+        let mut fields = Fields::new(limits(1000));
+        let block = [
+            hex("040c 2f73 616d 706c 652f 7061 7468"),
+            hex("1008 7061 7373 776f 7264 0673 6563 7265 74"),
+            hex("1401 2f 40 0161 0162 be 82"),
+        ];
+        Decoder::new()
+            .decode(&block.concat(), &mut fields)
+            .expect("it is good");
+        let lines = fields.lines().map(|line| line.never_indexed);
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            [false, true, true, false, false, false]
+        );
+        assert!(
+            fields
+                .places()
+                .map(|place| place.never_indexed)
+                .eq(fields.lines().map(|line| line.never_indexed))
+        );
     }
 
     /// RFC 7541 C.3 and C.4: the same three requests, without and with Huffman.

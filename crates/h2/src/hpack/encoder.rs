@@ -56,7 +56,11 @@ impl<'a> Field<'a> {
 
     /// A field as it was received, to be sent on.
     pub fn of(line: FieldLine<'a>) -> Self {
-        Field::numbered(line.known, line.name, line.value)
+        let keep = match line.never_indexed {
+            true => Keep::Never,
+            false => Keep::No,
+        };
+        Field::numbered(line.known, line.name, line.value).with_keep(keep)
     }
 
     #[inline]

@@ -13,7 +13,11 @@ struct Span {
     value: u32,
     end: u32,
     known: Option<Known>,
+    never_indexed: bool,
 }
+
+// A list has up to a hundred, and each connection one list.
+const _: () = assert!(size_of::<Span>() == 16);
 
 /// One field line of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub struct FieldLine<'a> {
     pub name: &'a [u8],
     /// The value. In a message that was announced it has no NUL, CR or LF.
     pub value: &'a [u8],
+    /// It came as a literal that is never indexed. Whoever sends it on sends it so (RFC 7541 §6.2.3).
+    pub never_indexed: bool,
 }
 
 /// The place of one field line in the buffer of its list.
@@ -35,6 +41,8 @@ pub struct FieldPlace {
     pub name: Range<usize>,
     /// The place of the value.
     pub value: Range<usize>,
+    /// See [`FieldLine::never_indexed`].
+    pub never_indexed: bool,
 }
 
 /// Limits of a list that is decoded.
@@ -95,6 +103,7 @@ impl Fields {
                 known: span.known,
                 name: name..value,
                 value: value..span.end as usize,
+                never_indexed: span.never_indexed,
             }
         })
     }
@@ -141,6 +150,7 @@ impl Fields {
             known: span.known,
             name: &self.bytes[name..value],
             value: &self.bytes[value..span.end as usize],
+            never_indexed: span.never_indexed,
         }
     }
 
@@ -211,6 +221,7 @@ impl Fields {
             value: at + name.len() as u32,
             end: self.bytes.len() as u32,
             known,
+            never_indexed: false,
         });
     }
 
@@ -227,13 +238,16 @@ impl Fields {
             value: at + name as u32,
             end: self.bytes.len() as u32,
             known,
+            never_indexed: false,
         });
     }
 
-    pub(crate) fn begin(&mut self) {
+    /// Begins a field that is a literal.
+    pub(crate) fn begin(&mut self, never_indexed: bool) {
         let kept = self.spans.last().map_or(0, |span| span.end as usize);
         self.bytes.truncate(kept);
         self.making.name = self.bytes.len() as u32;
+        self.making.never_indexed = never_indexed;
         self.length = 0;
     }
 
@@ -284,8 +298,8 @@ impl Fields {
         if has_room {
             self.spans.push(span);
         }
-        let FieldLine { known, name, value } = self.line(span);
-        Some((known, name, value))
+        let line = self.line(span);
+        Some((line.known, line.name, line.value))
     }
 }
 

@@ -47,6 +47,14 @@ impl Fields {
         })
     }
 
+    /// Notes that the field which was added last is never indexed.
+    #[cold]
+    pub(crate) fn never_index(&mut self) {
+        if let Some(span) = self.0.spans.last_mut() {
+            span.flags |= Span::NEVER_INDEXED;
+        }
+    }
+
     #[inline]
     fn push(&mut self, mut span: Span) -> Result<(), Cause> {
         let list = &mut *self.0;
@@ -131,7 +139,8 @@ impl Fields {
         })
     }
 
-    /// Gives the first field of a number this value and removes the others. Without one, adds one.
+    /// Gives the first field of a number this value and removes the others. Without one, adds one. It is never indexed if one of them
+    /// was not, for the value may be made of theirs.
     pub(crate) fn set(&mut self, known: Known, parts: &[&[u8]]) -> Result<(), Cause> {
         let first = self.first_of(known) as usize;
         if first >= self.0.spans.len() {
@@ -146,7 +155,10 @@ impl Fields {
             rest = std::mem::replace(&mut span.next, END);
         }
         self.0.repeated.remove(known);
-        self.remove_chain(rest);
+        let flags = self.remove_chain(rest);
+        if let Some(span) = self.0.spans.get_mut(first) {
+            span.flags |= flags & Span::NEVER_INDEXED;
+        }
         Ok(())
     }
 
@@ -177,12 +189,16 @@ impl Fields {
         }
     }
 
-    fn remove_chain(&mut self, mut at: u8) {
+    /// Removes a field and those behind it of its number. Returns the flags that any of them has.
+    fn remove_chain(&mut self, mut at: u8) -> u8 {
+        let mut flags = 0;
         while let Some(span) = self.0.spans.get_mut(at as usize) {
             span.flags |= Span::REMOVED;
+            flags |= span.flags;
             self.0.removed += 1;
             at = span.next;
         }
+        flags
     }
 
     /// Removes all fields whose numbers are in `set`.

@@ -12,7 +12,11 @@ pub struct Field<'a> {
     pub(super) value: &'a [u8],
     pub(super) known: Option<Known>,
     pub(super) pseudo: Option<PseudoField>,
+    never_indexed: bool,
 }
+
+// Encoders take fields by value.
+const _: () = assert!(size_of::<Field<'_>>() == 40);
 
 impl<'a> Field<'a> {
     #[inline]
@@ -22,6 +26,7 @@ impl<'a> Field<'a> {
             value,
             known,
             pseudo: None,
+            never_indexed: false,
         }
     }
 
@@ -32,6 +37,7 @@ impl<'a> Field<'a> {
             value,
             known: Some(known),
             pseudo: None,
+            never_indexed: false,
         }
     }
 
@@ -43,6 +49,16 @@ impl<'a> Field<'a> {
             value,
             known: None,
             pseudo: Some(field),
+            never_indexed: false,
+        }
+    }
+
+    /// The same, with the mark of [`Field::is_never_indexed`] or without it.
+    #[inline]
+    pub(crate) fn with_never_indexed(self, never_indexed: bool) -> Self {
+        Field {
+            never_indexed,
+            ..self
         }
     }
 
@@ -67,6 +83,12 @@ impl<'a> Field<'a> {
     #[inline]
     pub fn known(&self) -> Option<Known> {
         self.known
+    }
+
+    /// True if it came over HTTP/2 as a literal that is never indexed. Over HTTP/2 it must be sent on so (RFC 7541 §6.2.3).
+    #[inline]
+    pub fn is_never_indexed(&self) -> bool {
+        self.never_indexed
     }
 
     /// The pseudo-header field that it is, if it is one.
