@@ -1,14 +1,16 @@
 //! Conversion of received heads and trailers from the codecs to the message model.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lateen_h2::FieldPlace;
 use lateen_http::{
     Asked, FramedRequest, FramedResponse, Limits, RawRequest, RawResponse, RawTrailers, Refusal,
     Status, Trailers, Version,
 };
 
+use crate::inbox::LARGE;
 use crate::names::{Name, of_number};
 
 /// The place of `part` within `whole`, of which it is a slice.
@@ -25,7 +27,37 @@ fn version(version: lateen_h1::Version) -> Version {
     }
 }
 
-/// A request of HTTP/1 over the bytes in which it came.
+/// Bytes of a block to which heads are copied. A head keeps no more alive than its block.
+const BLOCK: usize = 4 * 1024;
+
+/// Bytes of the largest head that is copied to a block. Others have an allocation of their own.
+const SMALL: usize = BLOCK / 4;
+
+thread_local! {
+    /// The free end of a thread's last block. An allocation for each head would cost more than the copy.
+    static HEADS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// The bytes of a head that came over HTTP/1. All but a large one are copied, for a request may last, and would keep the buffer
+/// that it was read into for as long. No account is charged with that.
+#[inline]
+fn owned(bytes: &Bytes) -> Bytes {
+    if bytes.len() >= LARGE {
+        return bytes.clone();
+    }
+    if bytes.len() > SMALL {
+        return Bytes::copy_from_slice(bytes);
+    }
+    HEADS.with_borrow_mut(|block| {
+        if block.capacity() < bytes.len() {
+            block.reserve(BLOCK);
+        }
+        block.extend_from_slice(bytes);
+        block.split().freeze()
+    })
+}
+
+/// A request of HTTP/1.
 pub(crate) fn http1_request(
     head: &lateen_h1::Request,
     limits: Limits,
@@ -33,7 +65,7 @@ pub(crate) fn http1_request(
     let bytes = head.fields().buffer();
     let (method, target) = (place(bytes, head.method()), place(bytes, head.target()));
     let mut raw = RawRequest::http1(
-        bytes.clone(),
+        owned(bytes),
         method,
         target,
         version(head.version()),

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 pub const BUFFER: usize = 32 * 1024;
 
 /// A piece of this length is kept as a part of its buffer.
-const LARGE: usize = BUFFER / 4;
+pub(crate) const LARGE: usize = BUFFER / 4;
 
 /// Copied pieces are gathered up to this length.
 const GATHERED: usize = 128 * 1024;

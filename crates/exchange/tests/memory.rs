@@ -114,6 +114,53 @@ fn an_idle_connection_keeps_nothing_of_what_was_uploaded() {
     assert!(each <= MOST, "{each} bytes");
 }
 
+/// The heap of a connection that has sent a head and `content` bytes of content. They were read, and the request is open.
+fn open(content: usize) -> usize {
+    let mut request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999\r\n\r\n".to_vec();
+    request.resize(request.len() + content, b'x');
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let config = Rc::new(Config::new(Protocol::Http1));
+        let mut pipes = Vec::new();
+        for _ in 0..=CONNECTIONS {
+            pipes.push(pipe().await);
+        }
+        let mut kept = Vec::with_capacity(CONNECTIONS + 1);
+        let mut before = 0;
+        for (mut peer, io) in pipes {
+            if kept.len() == 1 {
+                before = heap::live();
+            }
+            let mut server = server::Connection::new(io, Rc::clone(&config));
+            peer.write_all(&request).await.expect("there is room");
+            let next = server.next().await.expect("the request is good");
+            let (head, exchange) = next.expect("it has come");
+            let mut read = 0;
+            while read < content {
+                let piece = poll_fn(|cx| {
+                    assert!(server.poll_next(cx).is_pending());
+                    exchange.poll_data(cx)
+                });
+                let piece = piece.await.expect("the content is good");
+                read += piece.expect("there is more").len();
+            }
+            kept.push((peer, server, head, exchange));
+        }
+        heap::live().saturating_sub(before) / CONNECTIONS
+    })
+}
+
+/// The account is charged with the head's bytes alone.
+#[test]
+fn an_open_request_of_http1_does_not_keep_the_buffer_that_its_head_was_read_into() {
+    let each = open(BUFFER - 1024);
+    assert!(each <= 4 * 1024, "{each} bytes");
+}
+
 /// The bytes of a client of HTTP/2 that opens a request, whose content stays away, and sends a head of 24 KiB on another stream.
 fn large_head() -> Vec<u8> {
     let config = lateen_h2::Config::requests().share();

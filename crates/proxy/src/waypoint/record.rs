@@ -258,10 +258,8 @@ impl Record {
             .as_ref()
             .is_some_and(|format| format.reads_answer())
         {
-            if head.opens_tunnel() {
-                // It is kept for as long as the tunnel lives.
-                head.detach();
-            }
+            // It is kept until the answer or its tunnel ends, and would keep the buffer that it was read into.
+            head.detach();
             // There is one final answer.
             let _ = self.answer.set(head);
         }
