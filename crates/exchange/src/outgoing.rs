@@ -2,7 +2,7 @@
 
 use lateen_h1::FieldWriter;
 use lateen_h2::BlockWriter;
-use lateen_http::{ConnectHead, RequestHead, ResponseHead, WebSocketKey};
+use lateen_http::{ConnectHead, FieldValue, Known, Line, RequestHead, ResponseHead, WebSocketKey};
 
 use crate::lines::Lines;
 use crate::names::kept;
@@ -16,11 +16,14 @@ pub(crate) trait Outgoing {
     fn http2(&self, writer: &mut BlockWriter<'_>);
 }
 
-/// The fields of a head, and the key of its WebSocket handshake in HTTP/1.
+/// The fields of a request, and the key of its WebSocket handshake in HTTP/1.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keyed<'h, H>(pub(crate) &'h H, pub(crate) Option<&'h WebSocketKey>);
+pub(crate) struct Keyed<'h>(
+    pub(crate) &'h RequestHead,
+    pub(crate) Option<&'h WebSocketKey>,
+);
 
-impl Outgoing for Keyed<'_, RequestHead> {
+impl Outgoing for Keyed<'_> {
     #[inline]
     fn http1(&self, writer: &mut FieldWriter<'_>) {
         if self
@@ -39,16 +42,39 @@ impl Outgoing for Keyed<'_, RequestHead> {
     }
 }
 
-impl Outgoing for Keyed<'_, ResponseHead> {
+/// The fields of an answer, the key of its WebSocket handshake in HTTP/1, and a Date that the head does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dated<'h> {
+    pub(crate) head: &'h ResponseHead,
+    pub(crate) key: Option<&'h WebSocketKey>,
+    pub(crate) date: Option<&'h FieldValue>,
+}
+
+impl Dated<'_> {
+    #[inline]
+    fn added(&self) -> Option<lateen_http::Field<'_>> {
+        let date = self.date?;
+        Some(lateen_http::Field::numbered(Known::Date, date))
+    }
+}
+
+impl Outgoing for Dated<'_> {
     #[inline]
     fn http1(&self, writer: &mut FieldWriter<'_>) {
-        self.0.http1_lines(self.1, |line| writer.line(line));
+        self.head.http1_lines(self.key, |line| writer.line(line));
+        if let Some(date) = self.added() {
+            writer.line(Line::Field(date));
+        }
     }
 
     #[inline]
     fn http2(&self, writer: &mut BlockWriter<'_>) {
         let names = &mut Vec::new();
-        self.0.http2_with(names, |field| writer.field(kept(field)));
+        self.head
+            .http2_with(names, |field| writer.field(kept(field)));
+        if let Some(date) = self.added() {
+            writer.field(kept(date));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::entry::Key;
 use crate::error::{ConnectionError, Error};
 use crate::lines::{self, Lines};
-use crate::outgoing::Keyed;
+use crate::outgoing::Dated;
 use crate::receive::News;
 use crate::send::Answer;
 use crate::stream::Stream;
@@ -159,11 +159,24 @@ impl Exchange {
     /// # Errors
     /// The exchange is over or answered, or the head does not fit it.
     pub fn respond(&self, head: &ResponseHead, key: Option<&WebSocketKey>) -> Result<(), Error> {
+        self.respond_dated(head, key, None)
+    }
+
+    /// The same, with a Date behind the fields of the head, which has none (RFC 9110 §6.6.1).
+    ///
+    /// # Errors
+    /// See [`Exchange::respond`].
+    pub fn respond_dated(
+        &self,
+        head: &ResponseHead,
+        key: Option<&WebSocketKey>,
+        date: Option<&FieldValue>,
+    ) -> Result<(), Error> {
         let told = match head.length() {
             Length::None => head.fields().get(Known::ContentLength).and_then(decimal),
             _ => None,
         };
-        let fields = Keyed(head, key);
+        let fields = Dated { head, key, date };
         self.shared.act(|core| {
             let status = match core.is_http2() {
                 true => head.status(),

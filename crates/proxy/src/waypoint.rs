@@ -11,6 +11,7 @@ mod accounts;
 mod attempt;
 mod choose;
 mod connection_log;
+mod date;
 mod destination;
 mod dial;
 mod endpoint;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::known::Known;
 use crate::pseudo::PseudoField;
+use crate::value::FieldValue;
 
 /// One field of a valid message: the name is a token, the value has no control character but HTAB.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,12 @@ impl<'a> Field<'a> {
             pseudo: None,
             never_indexed: false,
         }
+    }
+
+    /// A field of a well-known name that is made for a message beside its list.
+    #[inline]
+    pub fn numbered(known: Known, value: &'a FieldValue) -> Field<'a> {
+        Field::made(known, value.as_bytes())
     }
 
     /// A field that this crate makes; its value is valid.

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use lateen_config::l7::{AccessLog, Encoding};
 use serde_json::Value as Json;
 
+pub(super) use time::TimeFormat;
+
 pub(super) use operator::{Address, GrpcForm, Header, HeaderName, Operator, Part};
 pub(super) use value::{Value, Values};
 

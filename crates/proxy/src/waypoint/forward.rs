@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Error, client, server};
-use lateen_http::{PeerKind, Refusal, WebSocketKey};
+use lateen_http::{Known, PeerKind, Refusal, ResponseHead, WebSocketKey};
 
+use super::date;
 use super::head::is_extended_connect;
 use super::record::Record;
 
@@ -120,8 +121,7 @@ async fn answer(
     if is_extended && head.status().is_success() && !opens_tunnel {
         return Err(Broken::Declined);
     }
-    below.respond(&head, keys.client).map_err(Broken::Client)?;
-    record.answered(head);
+    respond(below, record, head, keys.client)?;
     if opens_tunnel {
         return Ok(true);
     }
@@ -142,6 +142,21 @@ async fn answer(
     }
     .map_err(Broken::Client)?;
     Ok(false)
+}
+
+/// Sends the head of the final answer, with a Date if it came without one.
+fn respond(
+    below: &server::Exchange,
+    record: &Record,
+    head: ResponseHead,
+    key: Option<&WebSocketKey>,
+) -> Result<(), Broken> {
+    let date = (!head.fields().has(Known::Date)).then(date::now);
+    below
+        .respond_dated(&head, key, date.as_ref())
+        .map_err(Broken::Client)?;
+    record.answered(head, date.as_ref());
+    Ok(())
 }
 
 /// The next content of the answer; none at its end. The answer may be complete for its client before the endpoint has ended the

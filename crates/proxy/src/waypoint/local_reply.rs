@@ -4,6 +4,7 @@ use bytes::Bytes;
 use lateen_exchange::{Error, server};
 use lateen_http::{Canonical, FieldName, FieldValue, Known, Length, Status};
 
+use super::date;
 use super::head;
 
 /// The content of an answer to a request. `head` is its head, as far as there is one. A call of gRPC has its text in a field.
@@ -32,11 +33,15 @@ pub(super) async fn reply(
                 grpc_status(status.code()).to_string().into(),
             ),
             field(Known::GrpcMessage, Bytes::from_static(text.as_bytes())),
+            (Known::Date.into(), date::now()),
         ];
         below.reply(Status::OK, &fields, Length::Known(0))?;
         return below.finish();
     }
-    let fields = [field(Known::ContentType, Bytes::from_static(b"text/plain"))];
+    let fields = [
+        field(Known::ContentType, Bytes::from_static(b"text/plain")),
+        (Known::Date.into(), date::now()),
+    ];
     below.reply(status, &fields, Length::Known(text.len() as u64))?;
     let content = content(head, text);
     below.send(Bytes::from_static(content.as_bytes())).await?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lateen_config::Workload;
-use lateen_http::{Canonical, Fields, Known, RequestHead, ResponseHead, Trailers};
+use lateen_http::{Canonical, FieldValue, Fields, Known, RequestHead, ResponseHead, Trailers};
 use lateen_telemetry::{
     Finished, GrpcStatus, Key, Labels, Line, Part, Party, Protocol, Reporter, RequestFlags,
     ResponseFlags, Security,
@@ -247,11 +247,12 @@ impl Record {
         self.is_begun.get()
     }
 
-    /// Notes the head of an upstream's final answer.
-    pub(super) fn answered(&self, mut head: ResponseHead) {
+    /// Notes the head of an upstream's final answer, and the Date that it was sent with beside its fields.
+    pub(super) fn answered(&self, mut head: ResponseHead, date: Option<&FieldValue>) {
         self.answered_with(head.status().code());
         self.is_served.set(true);
-        add(&self.response.head, head.fields().lines_len());
+        let added = date.map_or(0, |date| "date: \r\n".len() + date.as_bytes().len());
+        add(&self.response.head, head.fields().lines_len() + added);
         self.note_grpc_status(head.fields());
         if self
             .format
@@ -260,6 +261,10 @@ impl Record {
         {
             // It is kept until the answer or its tunnel ends, and would keep the buffer that it was read into.
             head.detach();
+            if let Some(date) = date {
+                // Without room the log does without it.
+                let _ = head.add(&Known::Date.into(), date);
+            }
             // There is one final answer.
             let _ = self.answer.set(head);
         }

@@ -45,7 +45,7 @@ enum Piece {
 
 impl TimeFormat {
     /// Reads a format; without one it is that of Envoy: `2026-11-20T21:37:00.123Z`.
-    pub(super) fn parse(format: Option<&str>) -> Self {
+    pub(in crate::waypoint) fn parse(format: Option<&str>) -> Self {
         let format = format
             .filter(|format| !format.is_empty())
             .unwrap_or("%Y-%m-%dT%H:%M:%S.%3fZ");

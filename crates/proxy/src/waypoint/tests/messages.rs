@@ -8,7 +8,11 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use lateen_exchange::{Error, Protocol, client, server};
 use lateen_h2::Code;
-use lateen_http::{FramedRequest, Known, Limits, RawTrailers, Trailers, Version};
+use lateen_http::{
+    Canonical, FieldValue, FramedRequest, Known, Length, Limits, RawTrailers, Status, Trailers,
+    Version,
+};
+use lateen_proto::l7::Action;
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -16,8 +20,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
 use super::application::{Application, break_off, echo, tell};
+use super::policy::method;
 use super::world::{World, local};
-use super::{answer, connection, get, head, talk};
+use super::{answer, canonical, connection, get, head, talk};
 use crate::testing::{soon, until};
 
 #[test]
@@ -150,6 +155,45 @@ fn http1_goes_on_as_http2_to_a_port_that_says_so() {
             answered.fields().named(&version).next(),
             Some(&b"Http2"[..])
         );
+    });
+}
+
+/// RFC 9110 §6.6.1.
+#[test]
+fn answer_without_a_date_gets_one_and_no_other_does() {
+    const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let mut world = World::start().await;
+            world.put_policy("no-delete", Action::Deny, vec![method("DELETE")]);
+            world.configure().await;
+            let dated = |request: FramedRequest, exchange: server::Exchange| async move {
+                let Canonical::Request(head) = canonical(request) else {
+                    panic!("no CONNECT is sent")
+                };
+                let date = [(Known::Date.into(), FieldValue::new(OLD).unwrap())];
+                let is_dated = head.path().target() == b"/dated";
+                let fields = if is_dated { &date[..] } else { &[] };
+                exchange.reply(Status::OK, fields, Length::Known(0))?;
+                exchange.finish()
+            };
+            let _application = Application::plain(world.endpoint(), protocol, dated).await;
+            let client = connection(world.stream().await, protocol);
+            for (method, path, is_made) in [
+                ("GET", "/", true),
+                ("GET", "/dated", false),
+                ("DELETE", "/", true),
+            ] {
+                let exchange = client.request(&head(method, path, &[]), None).unwrap();
+                exchange.finish().unwrap();
+                let (answered, _) = answer(&exchange).await;
+                let dates: Vec<_> = answered.fields().all(Known::Date).collect();
+                assert_eq!(dates.len(), 1, "{protocol:?} {method} {path}");
+                let text = String::from_utf8_lossy(dates[0]);
+                assert_eq!(text != OLD, is_made, "{text}");
+                assert!(text.len() == OLD.len() && text.ends_with(" GMT"), "{text}");
+            }
+        }
     });
 }
 
