@@ -49,6 +49,8 @@ pub struct Timeouts {
     pub handshake: Duration,
     /// For a client to speak, before its server is asked to speak first.
     pub silence: Duration,
+    /// For a silent client to speak HTTP, once its connection to an endpoint is refused.
+    pub refused: Duration,
     /// For a client to send the first request of its tunnel or connection, or the next one, when the process drains: the request
     /// may be on its way, and the client's proxy may not have heard yet.
     pub last_request: Duration,
@@ -64,6 +66,7 @@ impl Default for Timeouts {
             workload: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
             silence: Duration::from_millis(50),
+            refused: Duration::from_secs(2),
             last_request: Duration::from_secs(1),
             // Istio's.
             idle: Some(Duration::from_secs(3600)),

@@ -2,10 +2,11 @@
 
 use std::future::{Future, pending};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use lateen_config::PortProtocol;
 use lateen_exchange::{Hold, Protocol};
 use lateen_hbone::{Incoming, Status, Stream};
@@ -21,6 +22,7 @@ use super::sniff::{
     First, ServerName, begin, decide, decide_version, hello, may_be_request, may_be_settings,
 };
 use super::state::Waypoint;
+use super::tcp::Server;
 use super::{http, tcp};
 
 /// The rest of a stream's life, once its protocol is known.
@@ -190,42 +192,54 @@ async fn begin_tls(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
 /// dialled, and the first of the two that speaks decides.
 async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let silence = session.waypoint.timeouts.silence;
-    let (begun, server) = match timeout(silence, begin(&mut stream)).await {
-        Ok(begun) => (begun, None),
+    let mut reach = Reach::Unasked;
+    let begun = match timeout(silence, begin(&mut stream)).await {
+        Ok(begun) => begun,
         Err(_) => {
-            let mut server = tcp::connect(&session).await?;
-            let spoken = tokio::select! {
-                biased;
-                spoken = server.speaks_before(begin(&mut stream)) => spoken,
-                // Nobody waits for anything.
-                () = session.waypoint.ends_idle() => {
-                    server.leave();
+            reach = Reach::of(&session);
+            match (hear(&session, &mut stream, &mut reach).await, reach) {
+                (Heard::Client(begun), known) => {
+                    reach = known;
+                    begun
+                }
+                (Heard::Server, Reach::Open(server)) => {
+                    if may_be_settings(server.greeting()) && session.looks_for_tokens().await {
+                        server.leave();
+                        tcp::refuse_unclear(&session);
+                        return None;
+                    }
+                    return Some(Box::pin(server.relay(stream)));
+                }
+                // Dropped, the stream is reset: the client sees the refusal.
+                (Heard::Server, reach) => {
+                    reach.end(&session);
+                    return None;
+                }
+                (Heard::Nobody, reach) => {
+                    reach.end(&session);
                     close(stream).await;
                     return None;
                 }
-            };
-            match spoken {
-                Some(begun) => (begun, Some(server)),
-                None if may_be_settings(server.greeting()) && session.looks_for_tokens().await => {
-                    server.leave();
-                    tcp::refuse_unclear(&session);
-                    return None;
-                }
-                None => return Some(Box::pin(server.relay(stream))),
             }
         }
     };
     let mut hold = Hold::new(&session.tunnel.account);
     let first = match begun {
-        Ok(begun) => decide(&mut stream, begun, &mut hold).await,
+        Ok(begun) => {
+            let mut deciding = pin!(decide(&mut stream, begun, &mut hold));
+            tokio::select! {
+                biased;
+                first = &mut deciding => first,
+                // A tunnel that is opened meanwhile may be awaited by others.
+                () = reach.settle() => deciding.await,
+            }
+        }
         Err(error) => Err(error),
     };
     let First { detected, bytes } = match first {
         Ok(first) => first,
         Err(error) => {
-            if let Some(server) = server {
-                server.leave();
-            }
+            reach.end(&session);
             gone(&session, &error);
             return None;
         }
@@ -234,37 +248,114 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
         Detected::Http1 => Protocol::Http1,
         Detected::Http2 => Protocol::Http2,
         Detected::Undecided => {
-            if let Some(server) = server {
-                server.leave();
-            }
+            reach.leave();
             tcp::refuse_full(&session, "first line");
             return None;
         }
         Detected::Other if may_be_request(&bytes) && session.looks_for_tokens().await => {
-            if let Some(server) = server {
-                server.leave();
-            }
+            reach.leave();
             tcp::refuse_unclear(&session);
             return None;
         }
         Detected::Other => {
-            let server = match server {
-                Some(server) => server,
-                None => tcp::connect(&session).await?,
-            };
+            let server = reach.server(&session).await?;
             return Some(Box::pin(server.relay_behind(bytes, stream)));
         }
     };
-    if let Some(server) = server {
-        // Requests have connections of their own.
-        server.leave();
-    }
+    // Requests have connections of their own.
+    reach.leave();
     // `hold` ends with this function: the connection reads the first bytes at once, and charges them.
     Some(Box::pin(http::serve(
         session,
         Rewound::new(bytes, stream),
         protocol,
     )))
+}
+
+/// The side of a silent client's connection that was heard first.
+enum Heard {
+    /// The client spoke, has ended, or broke off.
+    Client(io::Result<BytesMut>),
+    /// The server spoke or has ended, or the client's connection was refused.
+    Server,
+    /// Nobody waits for anything: the process drains.
+    Nobody,
+}
+
+/// Waits for a silent client and its server. A client whose connection is refused is heard for a while: it may be slow with its first
+/// request, which has a policy's answer or other endpoints to come.
+async fn hear(session: &Session, stream: &mut Stream, reach: &mut Reach) -> Heard {
+    let server = async {
+        reach.settle().await;
+        match &mut *reach {
+            Reach::Open(server) => server.speaks().await,
+            _ => sleep(session.waypoint.timeouts.refused).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        begun = begin(stream) => Heard::Client(begun),
+        () = server => Heard::Server,
+        () = session.waypoint.ends_idle() => Heard::Nobody,
+    }
+}
+
+/// The connection to an endpoint, for a client that may not speak HTTP.
+enum Reach {
+    /// Nobody has asked for it.
+    Unasked,
+    /// It is being opened.
+    Opening(Pin<Box<dyn Future<Output = Result<Server, Failure>>>>),
+    Open(Box<Server>),
+    Refused(Failure),
+}
+
+impl Reach {
+    /// Begins to open it.
+    fn of(session: &Rc<Session>) -> Self {
+        let session = Rc::clone(session);
+        Self::Opening(Box::pin(async move { tcp::reach(&session).await }))
+    }
+
+    /// Resolves when it is no longer being opened. Dropped before, it goes on at the next call.
+    async fn settle(&mut self) {
+        if let Self::Opening(opening) = self {
+            *self = match opening.await {
+                Ok(server) => Self::Open(Box::new(server)),
+                Err(failure) => Self::Refused(failure),
+            };
+        }
+    }
+
+    /// The connection, for a client that speaks no HTTP. A failure is told.
+    async fn server(mut self, session: &Rc<Session>) -> Option<Server> {
+        if let Self::Unasked = self {
+            return tcp::connect(session).await;
+        }
+        self.settle().await;
+        match self {
+            Self::Open(server) => Some(*server),
+            other => {
+                other.end(session);
+                None
+            }
+        }
+    }
+
+    /// Ends the connection of a client that has said nothing. A failure is told.
+    fn end(self, session: &Session) {
+        match self {
+            Self::Refused(failure) => tcp::refuse(session, failure),
+            other => other.leave(),
+        }
+    }
+
+    /// Ends the connection of a client that is served or refused without it.
+    fn leave(self) {
+        if let Self::Open(server) = self {
+            server.leave();
+        }
+    }
 }
 
 /// Resolves when a client has said nothing for too long.

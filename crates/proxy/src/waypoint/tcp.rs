@@ -1,7 +1,5 @@
 //! A connection that no proxy looks into: policies judge it once, then its bytes are relayed.
 
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,7 +83,7 @@ pub(super) async fn connect(session: &Rc<Session>) -> Option<Server> {
 }
 
 /// Asks the policies, and connects to an endpoint.
-async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
+pub(super) async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
     let start = Instant::now();
     let failed = |reason: String| Failure {
         flags: ResponseFlags::ConnectionFailure,
@@ -235,21 +233,12 @@ impl Server {
         &self.greeting
     }
 
-    /// Waits until the server or its client speaks. Returns what the client said, if it was first.
-    pub(super) async fn speaks_before(
-        &mut self,
-        client: impl Future<Output = io::Result<BytesMut>>,
-    ) -> Option<io::Result<BytesMut>> {
+    /// Waits until the server speaks or ends. Its first bytes are kept for the client. Dropped before, nothing was read.
+    pub(super) async fn speaks(&mut self) {
         let mut greeting = BytesMut::new();
-        tokio::select! {
-            biased;
-            begun = client => Some(begun),
-            // An end, too, is for the client to see.
-            _ = self.wire.read_buf(&mut greeting) => {
-                self.greeting = greeting.freeze();
-                None
-            }
-        }
+        // An end, too, is for the client to see.
+        let _ = self.wire.read_buf(&mut greeting).await;
+        self.greeting = greeting.freeze();
     }
 
     /// Relays behind bytes that were taken from the client.

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
-use super::policy::from;
+use super::policy::{from, path};
 use super::world::{SILENCE, World, local};
 use super::{connection, get, head, talk};
 use crate::testing::{soon, until};
@@ -148,6 +148,98 @@ fn a_client_that_was_silent_for_long_may_still_speak_http() {
         tokio::time::sleep(2 * SILENCE).await;
         let request = "GET /late HTTP/1.1\r\nhost: a\r\n\r\n";
         talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+    });
+}
+
+#[test]
+fn requests_behind_a_silence_are_requests_though_the_endpoint_refused() {
+    local(async {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let world = World::start().await;
+            let stream = world.stream().await;
+            // The endpoint is dialled by then, and nobody listens.
+            tokio::time::sleep(2 * SILENCE).await;
+            let client = connection(stream, protocol);
+            assert_eq!(get(&client, "GET", "/early").await.0, 503);
+            world.logged(&["request complete", "/early"]).await;
+            let _application = Application::plain(world.endpoint(), protocol, tell).await;
+            assert_eq!(get(&client, "GET", "/late").await.0, 200);
+            let opened = world.metric("istio_tcp_connections_opened_total", &[]);
+            assert_eq!(opened, None, "no connection was relayed");
+        }
+    });
+}
+
+#[test]
+fn requests_behind_a_silence_are_judged_though_a_policy_denies_connections() {
+    local(async {
+        let mut world = World::start().await;
+        world.put_policy("open", Action::Allow, vec![path("/open")]);
+        world.configure().await;
+        let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let stream = world.stream().await;
+        tokio::time::sleep(2 * SILENCE).await;
+        let client = connection(stream, Protocol::Http1);
+        assert_eq!(get(&client, "GET", "/closed").await.0, 403);
+        assert_eq!(get(&client, "GET", "/open").await.0, 200);
+        assert_eq!(application.requests.get(), 1);
+        // What is no HTTP still has no way through.
+        let mut stream = world.stream().await;
+        tokio::time::sleep(2 * SILENCE).await;
+        stream.write_all(b"\x01secret").await.unwrap();
+        assert!(soon("the end", stream.read(&mut [0])).await.is_err());
+        world
+            .logged(&["connection complete", "policy rejection"])
+            .await;
+        assert_eq!(application.connections.get(), 1);
+    });
+}
+
+#[test]
+fn a_client_that_speaks_while_its_endpoint_is_dialled_is_heard() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Unknown);
+        let endpoint = world.put_mesh_endpoint("server", "dead", 3);
+        world.settings().connect_timeout_ms = 5000;
+        world.configure().await;
+        // It takes connections, and says nothing.
+        let proxy = SocketAddr::new(endpoint.ip(), 15008);
+        let _silent = TcpListener::bind(proxy).await.unwrap();
+        let mut late = world.stream().await;
+        let mut other = world.stream().await;
+        tokio::time::sleep(2 * SILENCE).await;
+        other.write_all(b"\x01").await.unwrap();
+        talk(&mut late, "GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 ").await;
+        let failed = "istio_tcp_connections_closed_total";
+        assert_eq!(world.metric(failed, &[]), None, "the dial goes on");
+        assert!(soon("the end", other.read(&mut [0])).await.is_err());
+        world
+            .logged(&["connection complete", "did not answer in time"])
+            .await;
+    });
+}
+
+#[test]
+fn a_client_whose_connection_is_refused_is_not_heard_for_ever() {
+    local(async {
+        let world = World::start().await;
+        let mut silent = world.stream().await;
+        let mut left = world.stream().await;
+        tokio::time::sleep(2 * SILENCE).await;
+        left.shutdown().await.unwrap();
+        for stream in [&mut left, &mut silent] {
+            let read = soon("the refusal", stream.read(&mut [0])).await;
+            assert!(read.is_err(), "it is reset: {read:?}");
+        }
+        world
+            .logged(&["connection complete", "error=", "refused"])
+            .await;
+        let labels = ["reporter=\"waypoint\"", "response_flags=\"CONNECT\""];
+        until("each is counted once", || {
+            world.metric("istio_tcp_connections_closed_total", &labels) == Some(2.0)
+        })
+        .await;
     });
 }
 
