@@ -115,7 +115,7 @@ pub const REQUEST_FIELDS: &[Field] = &[
     field(
         "status",
         "always",
-        "the status of the answer; 0 without one",
+        "the status of the answer; 0 without one. A call of gRPC that is refused gets 200, and `grpc_status` says why",
     ),
     field("flags", "always", "Envoy's flags; `-` for none"),
     field("grpc_status", "if it is a call of gRPC", "its status"),

@@ -285,7 +285,7 @@ pub(super) fn left(record: &Record, error: &Error) -> Outcome {
             let flags = RequestFlags::DownstreamProtocolError;
             record.fail(flags, "http.invalid_request", error.to_string());
             if !record.is_answered() && status > 0 {
-                record.replied(status, 0);
+                record.replied(status, None, 0);
             }
         }
         None => record.left(error.to_string()),

@@ -15,6 +15,14 @@ pub(super) fn content(head: Option<&Canonical>, text: &'static str) -> &'static 
     }
 }
 
+/// The status of an answer to a request, and that of gRPC if the request is a call: its answer is 200, and says in a field what failed.
+pub(super) fn statuses(head: Option<&Canonical>, status: Status) -> (Status, Option<u32>) {
+    match head.is_some_and(head::is_grpc) {
+        true => (Status::OK, Some(grpc_status(status.code()))),
+        false => (status, None),
+    }
+}
+
 /// Answers a request.
 ///
 /// # Errors
@@ -25,17 +33,15 @@ pub(super) async fn reply(
     status: Status,
     text: &'static str,
 ) -> Result<(), Error> {
-    if head.is_some_and(head::is_grpc) {
+    let (status, of_grpc) = statuses(head, status);
+    if let Some(of_grpc) = of_grpc {
         let fields = [
             field(Known::ContentType, Bytes::from_static(b"application/grpc")),
-            field(
-                Known::GrpcStatus,
-                grpc_status(status.code()).to_string().into(),
-            ),
+            field(Known::GrpcStatus, of_grpc.to_string().into()),
             field(Known::GrpcMessage, Bytes::from_static(text.as_bytes())),
             (Known::Date.into(), date::now()),
         ];
-        below.reply(Status::OK, &fields, Length::Known(0))?;
+        below.reply(status, &fields, Length::Known(0))?;
         return below.finish();
     }
     let fields = [

@@ -270,9 +270,10 @@ impl Record {
         }
     }
 
-    /// Notes an answer of our own, and the length of its content.
-    pub(super) fn replied(&self, status: u16, content: usize) {
+    /// Notes an answer of our own, its status of gRPC, and the length of its content.
+    pub(super) fn replied(&self, status: u16, grpc_status: Option<u32>, content: usize) {
         self.answered_with(status);
+        self.grpc_status.set(grpc_status);
         add(&self.response.content, content);
     }
 

@@ -48,7 +48,7 @@ pub(super) fn refused(session: &Rc<Session>, status: u16) {
         details,
         reason.to_owned(),
     );
-    record.replied(status, 0);
+    record.replied(status, None, 0);
 }
 
 /// Makes a request canonical and asks the policies. The record has its head from then on.
@@ -176,7 +176,9 @@ async fn endpoint(
 async fn give(below: &server::Exchange, record: &Record, answer: Answer) {
     let Answer { status, text } = answer;
     let head = record.noted();
-    record.replied(status.code(), local_reply::content(head, text).len());
+    let content = local_reply::content(head, text).len();
+    let (told, of_grpc) = local_reply::statuses(head, status);
+    record.replied(told.code(), of_grpc, content);
     if let Err(error) = local_reply::reply(below, head, status, text).await {
         tracing::debug!(%error, "a client left before its answer");
     }

@@ -3,6 +3,7 @@
 use lateen_exchange::Protocol;
 use lateen_hbone::ConnectError;
 use lateen_http::Known;
+use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::l7::{
     Action, Operation, PathMatch, Rule, Source, StringMatch, path_match, string_match::Match,
 };
@@ -11,6 +12,7 @@ use lateen_proto::workload::AppProtocol;
 use super::application::{Application, tell};
 use super::world::{World, local};
 use super::{answer, connection, get, head};
+use crate::testing::until;
 
 fn exact(text: &str) -> StringMatch {
     StringMatch {
@@ -131,6 +133,50 @@ fn a_client_of_grpc_gets_the_status_for_permission_denied() {
         let (answered, _) = answer(&exchange).await;
         assert_eq!(answered.status().code(), 200);
         assert_eq!(answered.fields().get(Known::GrpcStatus), Some(&b"7"[..]));
+        // Counters and the log have what the client got.
+        let labels = [
+            "reporter=\"waypoint\"",
+            "request_protocol=\"grpc\"",
+            "response_code=\"200\"",
+            "grpc_response_status=\"7\"",
+        ];
+        until("it is counted", || {
+            world.metric("istio_requests_total", &labels) == Some(1.0)
+        })
+        .await;
+        world
+            .logged(&["/a.B/C", "status=200", "grpc_status=7"])
+            .await;
+    });
+}
+
+#[test]
+fn a_call_of_grpc_without_an_endpoint_is_counted_as_unavailable() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_service("server", 96, AppProtocol::Grpc);
+        world.log_in(
+            Encoding::Text,
+            "%REQ(:PATH)% %RESPONSE_CODE% %GRPC_STATUS% %UPSTREAM_HOST% %DOWNSTREAM_LOCAL_ADDRESS%",
+        );
+        world.configure().await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [("content-type", "application/grpc"), ("te", "trailers")];
+        let exchange = client
+            .request(&head("POST", "/a.B/Nobody", &fields), None)
+            .unwrap();
+        let (answered, _) = answer(&exchange).await;
+        assert_eq!(answered.fields().get(Known::GrpcStatus), Some(&b"14"[..]));
+        let labels = [
+            "response_code=\"200\"",
+            "grpc_response_status=\"14\"",
+            "response_flags=\"UH\"",
+        ];
+        until("it is counted", || {
+            world.metric("istio_requests_total", &labels) == Some(1.0)
+        })
+        .await;
+        world.logged(&["/a.B/Nobody 200 Unavailable"]).await;
     });
 }
 
