@@ -1,13 +1,15 @@
 //! One stream of a tunnel: select its destination, find its protocol, serve it.
 
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use lateen_config::PortProtocol;
+use lateen_config::l7::Standing;
 use lateen_exchange::{Hold, Protocol};
 use lateen_hbone::{Incoming, Status, Stream};
 use lateen_http::Detected;
@@ -16,6 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::destination::{Refused, select};
+use super::leaving::Watched;
 use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
 use super::sniff::{
@@ -24,6 +27,9 @@ use super::sniff::{
 use super::state::Waypoint;
 use super::tcp::Server;
 use super::{http, tcp};
+
+/// The time in which most clients have spoken.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The rest of a stream's life, once its protocol is known.
 type Rest = Pin<Box<dyn Future<Output = ()>>>;
@@ -125,7 +131,7 @@ async fn begin_http(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
         biased;
         begun = begin(&mut stream) => Some(begun),
         () = session.waypoint.ends_idle() => None,
-        () = silent(session.waypoint.timeouts.idle) => None,
+        () = silent(&session) => None,
     };
     let Some(begun) = begun else {
         close(stream).await;
@@ -278,13 +284,13 @@ enum Heard {
     Client(io::Result<BytesMut>),
     /// The server spoke or has ended, or the client's connection was refused.
     Server,
-    /// Nobody waits for anything: the process drains.
+    /// Nobody waits for anything, and the client is to leave.
     Nobody,
 }
 
 /// Waits for a silent client and its server. A client whose connection is refused is heard for a while: it may be slow with its first
 /// request, which has a policy's answer or other endpoints to come.
-async fn hear(session: &Session, stream: &mut Stream, reach: &mut Reach) -> Heard {
+async fn hear(session: &Rc<Session>, stream: &mut Stream, reach: &mut Reach) -> Heard {
     let server = async {
         reach.settle().await;
         match &mut *reach {
@@ -297,6 +303,7 @@ async fn hear(session: &Session, stream: &mut Stream, reach: &mut Reach) -> Hear
         begun = begin(stream) => Heard::Client(begun),
         () = server => Heard::Server,
         () = session.waypoint.ends_idle() => Heard::Nobody,
+        () = gone_from_here(session) => Heard::Nobody,
     }
 }
 
@@ -358,12 +365,32 @@ impl Reach {
     }
 }
 
-/// Resolves when a client has said nothing for too long.
-async fn silent(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => sleep(limit).await,
-        None => pending().await,
+/// Resolves when a client has said nothing for too long, or its destination is gone from this waypoint.
+async fn silent(session: &Rc<Session>) {
+    let limit = session.waypoint.timeouts.idle;
+    // Most clients speak at once, and need no place among the connections that look at each configuration.
+    let first = limit.map_or(AT_ONCE, |limit| limit.min(AT_ONCE));
+    sleep(first).await;
+    let rest = async {
+        match limit {
+            Some(limit) => sleep(limit - first).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        () = gone_from_here(session) => {}
+        () = rest => {}
     }
+}
+
+/// Resolves when the destination is gone from this waypoint. A first request would be refused then.
+async fn gone_from_here(session: &Rc<Session>) {
+    let watched = Watched::new(session);
+    poll_fn(|cx| match watched.poll_standing(cx) {
+        Standing::Unbound => Poll::Ready(()),
+        Standing::Bound | Standing::Leaving => Poll::Pending,
+    })
+    .await;
 }
 
 /// Ends a stream on which nothing was said.

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::application::{Application, tell};
 use super::connections::greet_and_echo;
-use super::world::{World, elsewhere, local};
+use super::world::{SILENCE, World, elsewhere, local};
 use super::{connection, get, talk};
 use crate::testing::{soon, until};
 
@@ -83,6 +83,25 @@ fn a_service_that_is_gone_from_here_is_served_no_longer() {
         assert_eq!(rest.matches("HTTP/1.1").count(), 0, "{rest}");
         let refused = world.ask(service).await;
         assert!(refused.is_err(), "it gets no new connection");
+    });
+}
+
+#[test]
+fn a_client_that_never_spoke_is_let_go_when_its_service_is_gone_from_here() {
+    local(async {
+        for protocol in [AppProtocol::Unknown, AppProtocol::Http11] {
+            let (mut world, service, endpoint) = bound(protocol).await;
+            greet_and_echo(TcpListener::bind(endpoint).await.unwrap(), "");
+            let mut silent = world.ask(service).await.unwrap();
+            world.leave("other");
+            world.configure().await;
+            // A request may be on its way, and would be served.
+            tokio::time::sleep(2 * SILENCE).await;
+            world.unbind("other");
+            world.configure().await;
+            let read = soon("the end", silent.read(&mut [0])).await;
+            assert!(matches!(read, Ok(0)), "{protocol:?}: {read:?}");
+        }
     });
 }
 
