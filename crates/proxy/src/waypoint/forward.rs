@@ -83,7 +83,10 @@ async fn upload(
                 }
                 Ok(None) => {
                     let _ = match below.trailers() {
-                        Some(trailers) => above.finish_with(&trailers),
+                        Some(trailers) => {
+                            record.uploaded_trailers(&trailers);
+                            above.finish_with(&trailers)
+                        }
                         None => above.finish(),
                     };
                     record.sent();

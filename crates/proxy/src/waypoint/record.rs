@@ -39,7 +39,7 @@ pub(super) struct Record {
     sent: Cell<Option<Duration>>,
     /// The request was given to this many connections.
     attempts: Cell<u32>,
-    /// Content of the request was taken from the client.
+    /// Content or trailers of the request were taken from the client.
     is_begun: Cell<bool>,
     request: Weight,
     response: Weight,
@@ -242,7 +242,13 @@ impl Record {
         }
     }
 
-    /// True once content of the request was taken: it cannot be sent again.
+    /// Notes the trailers of the request. They are given out once, as content is.
+    pub(super) fn uploaded_trailers(&self, trailers: &Trailers) {
+        self.is_begun.set(true);
+        add(&self.request.trailers, trailers.fields().lines_len());
+    }
+
+    /// True once content or trailers of the request were taken: it cannot be sent again.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.get()
     }

@@ -242,6 +242,31 @@ fn messages_and_status_of_grpc_pass_and_are_counted() {
 }
 
 #[test]
+fn trailers_of_a_request_count_among_its_bytes() {
+    local(async {
+        let world = World::start().await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, echo).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let mut bytes = Vec::new();
+        for (path, has_trailers) in [("/none", false), ("/some", true)] {
+            let fields = [("te", "trailers"), ("transfer-encoding", "chunked")];
+            let exchange = client.request(&head("POST", path, &fields), None).unwrap();
+            match has_trailers {
+                true => exchange.finish_with(&trailers()).unwrap(),
+                false => exchange.finish().unwrap(),
+            }
+            assert_eq!(answer(&exchange).await.0.status().code(), 200);
+            drop(exchange);
+            let line = world.logged(&["request complete", path]).await;
+            let (_, rest) = line.split_once("bytes_recv=").unwrap();
+            let number = rest.split(' ').next().unwrap();
+            bytes.push(number.parse::<usize>().unwrap());
+        }
+        assert_eq!(bytes[1] - bytes[0], trailers().fields().lines_len());
+    });
+}
+
+#[test]
 fn head_has_no_content_and_large_content_passes_both_ways() {
     local(async {
         for protocol in [Protocol::Http1, Protocol::Http2] {

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
+use super::messages::trailers;
 use super::world::{World, local};
 use super::{answer, connection, get, head};
 use crate::testing::soon;
@@ -120,6 +121,38 @@ fn a_request_whose_content_has_begun_is_not_sent_twice() {
         assert_eq!(answered.status().code(), 503);
         assert_eq!(application.requests.get(), 1);
         world.logged(&["/once", "flags=\"UR\"", "attempts=1"]).await;
+    });
+}
+
+#[test]
+fn a_request_whose_trailers_were_taken_is_not_sent_without_them() {
+    local(async {
+        let mut world = World::start().await;
+        let second = world.put_plain_endpoint("server", "second", 4);
+        world.configure().await;
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let refuse = move |_, exchange: lateen_exchange::server::Exchange| {
+            let told = told.clone();
+            async move {
+                while exchange.data().await?.is_some() {}
+                told.send(exchange.trailers().is_some()).unwrap();
+                exchange.reset(Code::REFUSED_STREAM);
+                Ok(())
+            }
+        };
+        let _first = Application::plain(world.endpoint(), Protocol::Http2, refuse.clone()).await;
+        let _second = Application::plain(second, Protocol::Http2, refuse).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let fields = [("te", "trailers"), ("transfer-encoding", "chunked")];
+        let exchange = client
+            .request(&head("POST", "/trailers", &fields), None)
+            .unwrap();
+        exchange.finish_with(&trailers()).unwrap();
+        let (answered, _) = answer(&exchange).await;
+        assert_eq!(answered.status().code(), 503);
+        assert_eq!(heard.recv().await, Some(true));
+        assert!(heard.try_recv().is_err(), "no other endpoint has seen it");
+        world.logged(&["/trailers", "attempts=1"]).await;
     });
 }
 
