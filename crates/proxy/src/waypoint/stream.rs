@@ -245,7 +245,10 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let First { detected, bytes } = match first {
         Ok(first) => first,
         Err(error) => {
-            reach.end(&session);
+            match reach {
+                Reach::Opening(_) => tcp::refuse(&session, tcp::abandoned()),
+                reach => reach.end(&session),
+            }
             gone(&session, &error);
             return None;
         }

@@ -52,7 +52,10 @@ pub(super) async fn admit(
     let connected = tokio::select! {
         connected = reach(&session) => connected,
         // Nobody waits for the endpoint any more.
-        () = incoming.cancelled() => return None,
+        () = incoming.cancelled() => {
+            refuse(&session, abandoned());
+            return None;
+        }
     };
     match connected {
         Ok(server) => match incoming.accept(None) {
@@ -200,6 +203,14 @@ pub(super) fn refuse(session: &Session, failure: Failure) {
     let opening = opening(session, None, Instant::now());
     let connection = Connection::open(&session.waypoint.metrics, opening);
     connection_log::finish(session, connection, None, Err(failure));
+}
+
+/// The failure of a connection whose client has not waited for an endpoint.
+pub(super) fn abandoned() -> Failure {
+    Failure {
+        flags: ResponseFlags::ConnectionFailure,
+        reason: "the client left before an endpoint was connected".to_owned(),
+    }
 }
 
 /// Refuses a connection that may have requests, where those are searched for tokens.

@@ -244,6 +244,37 @@ fn a_client_whose_connection_is_refused_is_not_heard_for_ever() {
 }
 
 #[test]
+fn a_client_that_leaves_while_its_endpoint_is_dialled_is_counted_and_logged() {
+    local(async {
+        for protocol in [AppProtocol::Tcp, AppProtocol::Unknown] {
+            let mut world = World::unconfigured();
+            world.put_service("server", 96, protocol);
+            let endpoint = world.put_mesh_endpoint("server", "dead", 3);
+            world.settings().connect_timeout_ms = 60_000;
+            world.configure().await;
+            // It takes connections, and says nothing.
+            let proxy = SocketAddr::new(endpoint.ip(), 15008);
+            let _silent = TcpListener::bind(proxy).await.unwrap();
+            let asked = async {
+                // An answer comes at once where the first bytes decide.
+                let _stream = world.stream().await;
+                std::future::pending::<()>().await;
+            };
+            let left = tokio::time::timeout(3 * SILENCE, asked).await;
+            assert!(left.is_err());
+            world
+                .logged(&["connection complete", "error=", "the client left before"])
+                .await;
+            let labels = ["reporter=\"waypoint\"", "response_flags=\"CONNECT\""];
+            until("it is counted", || {
+                world.metric("istio_tcp_connections_closed_total", &labels) == Some(1.0)
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
 fn a_tcp_port_whose_endpoint_is_dead_refuses_the_stream() {
     local(async {
         let mut world = World::unconfigured();
