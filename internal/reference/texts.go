@@ -87,6 +87,7 @@ Clients choose paths and other texts, and all lines of a process wait for standa
 | a text | 4096 bytes of Lateen's own fields, and of an operator without a length | the rest is left out, and a mark gives the length of the whole: ` + "`/search?q=aaa...<60000_bytes>`" + ` |
 | an operator with a length, such as ` + "`%REQ(:PATH):8192%`" + ` | as many bytes as it says | the rest is left out, without a mark, as with Envoy |
 | lines about one client | no more of the buffer than is free | its lines are dropped; the log says how many lines were dropped |
+| heads of answers, where a format has ` + "`%RESP(...)%`" + ` of a field | what the account of the client has room for (` + "`LATEEN_HTTP_BUFFERS`" + `) | the line has no fields of that answer |
 
 The mark has no space. A path has no ` + "`<`" + `, so no client can forge the mark in a path.
 

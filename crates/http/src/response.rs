@@ -106,6 +106,11 @@ impl ResponseHead {
         self.fields.detach();
     }
 
+    /// Bytes of the buffer that the head lies in, once it is detached. Fields that were removed are among them.
+    pub fn buffer_len(&self) -> usize {
+        self.fields.bytes().len()
+    }
+
     /// Gives a field this value alone, in the place of the first one of its name.
     pub fn set(&mut self, name: &FieldName, value: &FieldValue) -> Result<(), Cause> {
         set(&mut self.fields, name, value)

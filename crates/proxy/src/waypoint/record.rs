@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lateen_config::Workload;
+use lateen_exchange::Hold;
 use lateen_http::{Canonical, FieldValue, Fields, Known, RequestHead, ResponseHead, Trailers};
 use lateen_telemetry::{
     Finished, GrpcStatus, Key, Labels, Line, Part, Party, Protocol, Reporter, RequestFlags,
@@ -53,8 +54,8 @@ pub(super) struct Record {
     details: RefCell<Cow<'static, str>>,
     /// Why the last connection to an endpoint could not be opened.
     transport_failure: RefCell<Option<String>>,
-    /// The answer, as far as the format reads it.
-    answer: OnceCell<ResponseHead>,
+    /// The answer, if the format reads it, with the charge for it. There is none if the client's account has no room.
+    answer: OnceCell<(ResponseHead, Hold)>,
     /// The answer is an endpoint's.
     is_served: Cell<bool>,
     trailers: OnceCell<Trailers>,
@@ -265,14 +266,17 @@ impl Record {
             .as_ref()
             .is_some_and(|format| format.reads_answer())
         {
-            // It is kept until the answer or its tunnel ends, and would keep the buffer that it was read into.
+            // It is kept until the answer or its tunnel ends, and the endpoint has chosen its size.
             head.detach();
             if let Some(date) = date {
                 // Without room the log does without it.
                 let _ = head.add(&Known::Date.into(), date);
             }
-            // There is one final answer.
-            let _ = self.answer.set(head);
+            let mut hold = Hold::new(&self.session.tunnel.account);
+            if hold.raise(head.buffer_len()) {
+                // There is one final answer.
+                let _ = self.answer.set((head, hold));
+            }
         }
     }
 

@@ -134,7 +134,7 @@ impl Record {
     }
 
     fn response_field<'a>(&'a self, header: &'a Header) -> Value<'a> {
-        let answer = self.answer.get().map(|answer| answer.fields());
+        let answer = self.answer.get().map(|(answer, _)| answer.fields());
         header
             .names()
             .map(|name| match name {

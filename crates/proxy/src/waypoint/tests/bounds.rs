@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use lateen_exchange::{Error, Protocol, server};
 use lateen_hbone::{ConnectRequest, Stream, Tunnel};
-use lateen_http::{FramedRequest, Length, Status};
+use lateen_http::{FieldName, FieldValue, FramedRequest, Length, Status};
+use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::workload::AppProtocol;
 use lateen_testkit::wds;
 use lateen_types::Identity;
@@ -135,6 +136,40 @@ fn content_on_its_way_between_two_connections_is_charged() {
         reading.abort();
         drop(write);
         until("all of it is free", || accounts.held() == 0).await;
+    });
+}
+
+#[test]
+fn heads_of_answers_that_are_kept_for_the_log_are_charged() {
+    local(async {
+        const LARGE: usize = 20_000;
+        let accounts = Accounts::default();
+        let mut world = World::limited(|config| config.accounts = accounts.clone()).await;
+        world.log_in(
+            Encoding::Text,
+            "%RESP(x-large):3% %DOWNSTREAM_LOCAL_ADDRESS%",
+        );
+        world.configure().await;
+        let begin = |_, exchange: server::Exchange| async move {
+            let value = FieldValue::new(Bytes::from(vec![b'a'; LARGE])).unwrap();
+            let fields = [(FieldName::new("x-large").unwrap(), value)];
+            exchange.reply(Status::OK, &fields, Length::Delimited)?;
+            Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, begin).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let open: Vec<_> = (0..5)
+            .map(|_| client.request(&head("GET", "/", &[]), None).unwrap())
+            .collect();
+        for exchange in &open {
+            let answered = soon("an answer", exchange.answer()).await.unwrap();
+            assert_eq!(answered.status(), Status::OK);
+        }
+        let held = accounts.held();
+        assert!(held >= 5 * LARGE, "{held} bytes are charged");
+        drop(open);
+        until("all of it is free", || accounts.held() == 0).await;
+        world.logged(&["aaa "]).await;
     });
 }
 
