@@ -7,6 +7,9 @@ use lateen_http::{Canonical, FieldName, FieldValue, Known, Length, Status};
 use super::date;
 use super::head;
 
+/// The challenge that 401 must have (RFC 9110 §15.5.2), for a token that is not accepted (RFC 6750 §3.1).
+const CHALLENGE: &[u8] = br#"Bearer error="invalid_token""#;
+
 /// The content of an answer to a request. `head` is its head, as far as there is one. A call of gRPC has its text in a field.
 pub(super) fn content(head: Option<&Canonical>, text: &'static str) -> &'static str {
     match head.is_some_and(|head| head::is_grpc(head) || head::is_head(head)) {
@@ -47,8 +50,14 @@ pub(super) async fn reply(
     let fields = [
         field(Known::ContentType, Bytes::from_static(b"text/plain")),
         (Known::Date.into(), date::now()),
+        field(Known::WwwAuthenticate, Bytes::from_static(CHALLENGE)),
     ];
-    below.reply(status, &fields, Length::Known(text.len() as u64))?;
+    // A challenge belongs to 401 alone.
+    let fields = match status.code() {
+        401 => &fields[..],
+        _ => &fields[..2],
+    };
+    below.reply(status, fields, Length::Known(text.len() as u64))?;
     let content = content(head, text);
     below.send(Bytes::from_static(content.as_bytes())).await?;
     below.finish()

@@ -192,7 +192,10 @@ fn where_tokens_are_looked_for_a_request_with_one_gets_401_and_one_without_passe
         assert_eq!(get(&client, "GET", "/?access_token=x").await.0, 401);
         let fields = [("authorization", "Bearer e30.e30.e30")];
         let exchange = client.request(&head("GET", "/", &fields), None).unwrap();
-        assert_eq!(answer(&exchange).await.0.status().code(), 401);
+        let (refused, _) = answer(&exchange).await;
+        assert_eq!(refused.status().code(), 401);
+        let challenge = refused.fields().get(Known::WwwAuthenticate);
+        assert_eq!(challenge, Some(&br#"Bearer error="invalid_token""#[..]));
         world
             .logged(&["request complete", "status=401", "tokens are not verified"])
             .await;
