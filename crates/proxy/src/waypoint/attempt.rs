@@ -25,7 +25,7 @@ use super::record::Record;
 use super::relays::Tracked;
 use super::service_view::KnownEndpoint;
 use super::session::Session;
-use super::switched;
+use super::switched::{self, Stopped};
 use super::upstream::{Lease, Owner};
 
 /// One attempt at a request.
@@ -221,6 +221,7 @@ impl Attempt<'_> {
         };
         match lease.drive(relaying).await {
             Ok(Ok(())) => record.complete(),
+            Ok(Err(Stopped::Client(error))) => _ = left(record, &error),
             Ok(Err(error)) => terminated(record, error.to_string()),
             Err(denial) => cut(record, denial),
         }

@@ -12,14 +12,43 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Why a relay ended before both directions had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stopped {
-    /// Either side broke off.
+    /// The client broke off.
     #[error(transparent)]
-    Broken(#[from] Error),
+    Client(Error),
+    /// The endpoint broke off.
+    #[error(transparent)]
+    Endpoint(Error),
     /// One direction had ended, and the other one moved nothing for so long.
     #[error(
         "half-close time-out: one direction had ended, and nothing came the other way for {0:?}"
     )]
     HalfClosed(Duration),
+}
+
+/// The side of a direction that broke off.
+enum Broken {
+    /// The one that is read.
+    Source(Error),
+    /// The one that is written to.
+    Sink(Error),
+}
+
+impl Broken {
+    /// Of the direction to the endpoint.
+    fn up(self) -> Stopped {
+        match self {
+            Self::Source(error) => Stopped::Client(error),
+            Self::Sink(error) => Stopped::Endpoint(error),
+        }
+    }
+
+    /// Of the direction to the client.
+    fn down(self) -> Stopped {
+        match self {
+            Self::Source(error) => Stopped::Endpoint(error),
+            Self::Sink(error) => Stopped::Client(error),
+        }
+    }
 }
 
 /// One direction.
@@ -37,7 +66,7 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &mut Tunnel,
         to: &Tunnel,
-    ) -> Result<(usize, bool), Error> {
+    ) -> Result<(usize, bool), Broken> {
         let mut moved = 0;
         while !self.is_over {
             let waiting = self.waiting.len();
@@ -45,16 +74,16 @@ impl Direction {
             moved += waiting - self.waiting.len();
             match written {
                 Poll::Pending => break,
-                Poll::Ready(written) => written?,
+                Poll::Ready(written) => written.map_err(Broken::Sink)?,
             }
             match from.poll_data(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(Some(bytes))) => self.waiting = bytes,
                 Poll::Ready(Ok(None)) => {
-                    to.finish()?;
+                    to.finish().map_err(Broken::Sink)?;
                     self.is_over = true;
                 }
-                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Ready(Err(error)) => return Err(Broken::Source(error)),
             }
         }
         Ok((moved, self.is_over))
@@ -76,8 +105,10 @@ pub(super) async fn relay(
     // Most relays never need it.
     let mut still: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
-        let (sent, is_up_over) = up.turn(cx, &mut below, &above)?;
-        let (received, is_down_over) = down.turn(cx, &mut above, &below)?;
+        let turned = up.turn(cx, &mut below, &above);
+        let (sent, is_up_over) = turned.map_err(Broken::up)?;
+        let turned = down.turn(cx, &mut above, &below);
+        let (received, is_down_over) = turned.map_err(Broken::down)?;
         count(sent, received);
         if is_up_over && is_down_over {
             return Poll::Ready(Ok(()));
@@ -86,7 +117,7 @@ pub(super) async fn relay(
         if (is_up_over || !up.waiting.is_empty())
             && let Poll::Ready(error) = below.poll_gone(cx)
         {
-            return Poll::Ready(Err(error.into()));
+            return Poll::Ready(Err(Stopped::Client(error)));
         }
         match half_closed {
             Some(limit) if is_up_over || is_down_over => {

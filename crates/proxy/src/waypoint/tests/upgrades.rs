@@ -238,6 +238,38 @@ fn a_web_socket_is_accepted_by_the_endpoint_and_its_bytes_pass_until_both_sides_
 }
 
 #[test]
+fn the_flag_of_a_relay_behind_an_upgrade_tells_which_side_broke_off() {
+    local(async {
+        let world = World::start().await;
+        accept_relays(&world).await;
+        drop(web_socket(&world, "/left").await);
+        let line = world.logged(&["/left", "status=101"]).await;
+        assert!(line.contains("flags=\"DC\""), "{line}");
+        let world = World::start().await;
+        let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = answer_to(&read_head(&mut stream).await);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // Closed with bytes that it has not read, a connection is reset.
+            stream.peek(&mut [0]).await.unwrap();
+        });
+        let mut stream = world.stream().await;
+        let fields: String = HANDSHAKE
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        let request = format!("GET /broken HTTP/1.1\r\nhost: a:80\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        soon("a head", read_head(&mut stream)).await;
+        stream.write_all(b"hello").await.unwrap();
+        is_cut(&mut stream).await;
+        let line = world.logged(&["/broken", "status=101"]).await;
+        assert!(line.contains("flags=\"UC\""), "{line}");
+    });
+}
+
+#[test]
 fn an_upgrade_that_the_endpoint_declines_is_an_ordinary_answer() {
     local(async {
         let world = World::start().await;
