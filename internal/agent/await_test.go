@@ -376,18 +376,25 @@ func TestABirthWaitsForThePodsNamespace(t *testing.T) {
 }
 
 func TestACapturedPodIsNotReleasedWhileItsNamespaceIsUnknown(t *testing.T) {
-	for name, again := range map[string]bool{"the agent that captured it": false, "the agent that follows": true} {
+	for name, of := range map[string]struct{ again, unwritten bool }{
+		"the agent that captured it":                       {},
+		"the agent that follows":                           {again: true},
+		"the agent that follows one which wrote no report": {again: true, unwritten: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.label(true)
 			r.accept()
-			if r.is(Captured, ""); again {
+			if r.is(Captured, ""); of.again {
 				r.start()
 			}
 			r.events = nil
 			r.accepted[unit] = true
 			known := r.snapshot
 			r.snapshot = r.unjudgedPod()
+			if of.unwritten {
+				r.snapshot.Pods[0].Annotations = nil
+			}
 			r.learn()
 			r.accept()
 			r.is(Captured, "")

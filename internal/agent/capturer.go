@@ -68,7 +68,8 @@ func (c *capturer) advance(p *pod, now time.Time) {
 		}
 		c.capture(p, now)
 	case Captured:
-		if !p.want {
+		// One that an earlier agent captured, and that cannot be judged, may lack the annotation that says so.
+		if !p.want && (!p.Unjudged || c.leaving.Load()) {
 			c.release(p, now)
 			return
 		}

@@ -29,16 +29,18 @@ func (s *Source) Born(ctx context.Context, r cni.Request) (uid string, wanted bo
 			return "", false, err
 		}
 	}
+	if !pod.Spec.HostNetwork {
+		// The pod is known before its namespace is asked for and before its network is noted. A snapshot that is being made drops the namespaces
+		// that no pod needs and the networks of pods that it does not know. The watch may have told of this pod since that snapshot began.
+		s.mu.Lock()
+		s.early[pod.UID] = earlyPod{pod: pod, since: time.Now()}
+		s.mu.Unlock()
+	}
 	namespace, err := s.namespace(ctx, r.Namespace)
 	if err != nil {
 		return "", false, err
 	}
 	if !pod.Spec.HostNetwork {
-		// The pod is known before its network is noted. A snapshot that is being made drops the networks of pods that it does not know, and
-		// the watch may have told of this one since that snapshot began.
-		s.mu.Lock()
-		s.early[pod.UID] = earlyPod{pod: pod, since: time.Now()}
-		s.mu.Unlock()
 		if err := s.note(pod, r); err != nil {
 			return "", false, err
 		}

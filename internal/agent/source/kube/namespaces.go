@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"lateen.dev/lateen/internal/agent/source"
 )
@@ -19,7 +20,9 @@ import (
 // namespace answers what the watch has told of a namespace, or else what the API server says of it.
 func (s *Source) namespace(ctx context.Context, name string) (source.Namespace, error) {
 	if o, there, err := s.namespaces.GetStore().GetByKey(name); err == nil && there {
-		return source.Namespace{Labels: o.(*corev1.Namespace).Labels}, nil
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return source.Namespace{Labels: newer(o.(*corev1.Namespace), s.read[name]).Labels}, nil
 	}
 	n, err := s.births.Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -29,11 +32,23 @@ func (s *Source) namespace(ctx context.Context, name string) (source.Namespace, 
 	if err != nil {
 		return source.Namespace{}, err
 	}
-	read := source.Namespace{Labels: trimmed.(*corev1.Namespace).Labels}
+	read := trimmed.(*corev1.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read[name] = read
-	return read, nil
+	return source.Namespace{Labels: read.Labels}, nil
+}
+
+// newer is what the watch told of a namespace, or what was read of it if that is newer: the watch may tell of older versions first. read may be
+// nil. Versions that cannot be compared count as equal.
+func newer(watched, read *corev1.Namespace) *corev1.Namespace {
+	if read == nil {
+		return watched
+	}
+	if order, err := resourceversion.CompareResourceVersion(watched.ResourceVersion, read.ResourceVersion); err == nil && order < 0 {
+		return read
+	}
+	return watched
 }
 
 // namespacesLocked are the namespaces that are known. It has those asked for that are not and that have pods.
@@ -41,19 +56,25 @@ func (s *Source) namespacesLocked(pods map[types.UID]*corev1.Pod) map[string]sou
 	all := map[string]source.Namespace{}
 	for _, o := range s.namespaces.GetStore().List() {
 		n := o.(*corev1.Namespace)
-		all[n.Name] = source.Namespace{Labels: n.Labels}
-		delete(s.read, n.Name) // from now on the watch tells of its changes
+		known := newer(n, s.read[n.Name])
+		all[n.Name] = source.Namespace{Labels: known.Labels}
+		if known == n {
+			delete(s.read, n.Name) // from now on the watch tells of its changes
+		}
 	}
 	var unknown []string
 	seen := map[string]bool{}
 	for _, p := range pods {
 		name := p.Namespace
-		if _, there := all[name]; there || seen[name] {
+		if seen[name] {
 			continue
 		}
 		seen[name] = true
+		if _, there := all[name]; there {
+			continue
+		}
 		if read, there := s.read[name]; there {
-			all[name] = read
+			all[name] = source.Namespace{Labels: read.Labels}
 		} else {
 			unknown = append(unknown, name)
 		}

@@ -45,7 +45,9 @@ func (r *rig) next(t *testing.T, what string, ok func(source.Pod, source.Namespa
 
 // A pod that is answered as one of the mesh must not be taken for one outside: it would start in plain text.
 func TestAPodThatIsBornBeforeItsNamespaceIsWatchedIsJudgedByTheAPIServer(t *testing.T) {
-	r := newRig(t, namespace("shop", ambient), pod("web", "u1"))
+	read := namespace("shop", ambient)
+	read.ResourceVersion = "5"
+	r := newRig(t, read, pod("web", "u1"))
 	told := r.late()
 	r.run()
 	r.await(t, "a first snapshot", func(p map[string]source.Pod) bool { return len(p) == 0 })
@@ -61,8 +63,18 @@ func TestAPodThatIsBornBeforeItsNamespaceIsWatchedIsJudgedByTheAPIServer(t *test
 		}
 		return true
 	})
-	// What the watch says counts as soon as it says something.
-	told.Add(namespace("shop", map[string]string{wellknown.DataplaneMode: "none"}))
+	// What the watch says counts as soon as it is no older.
+	older, newer := namespace("shop", nil), namespace("shop", map[string]string{wellknown.DataplaneMode: "none"})
+	older.ResourceVersion, newer.ResourceVersion = "4", "6"
+	told.Add(older)
+	r.next(t, "a snapshot behind an older namespace of the watch", func(p source.Pod, n source.Namespace) bool {
+		if !source.Enrolled(p, n) {
+			t.Error("an older namespace of the watch decides")
+		}
+		_, there, _ := r.namespaces.GetStore().GetByKey("shop")
+		return there
+	})
+	told.Modify(newer)
 	r.next(t, "the namespace of the watch", func(p source.Pod, n source.Namespace) bool { return !source.Enrolled(p, n) })
 }
 

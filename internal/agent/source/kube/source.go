@@ -64,13 +64,13 @@ type Source struct {
 
 	mu      sync.Mutex
 	synced  bool
-	early   map[types.UID]earlyPod      // pods that started before the watch reported them
-	read    map[string]source.Namespace // namespaces that were asked for before the watch reported them
-	parting map[types.UID]chan struct{} // per pod that has ended: closed when it has no open connection of the mesh
-	says    map[types.UID]source.State  // the state last written to each pod's annotation
-	events  map[types.UID]lastEvent     // the last event written about each pod
-	lost    map[types.UID]error         // why a pod's network could not be found
-	loose   map[types.UID]bool          // pods whose missing cgroup was logged
+	early   map[types.UID]earlyPod       // pods that started before the watch reported them
+	read    map[string]*corev1.Namespace // namespaces that were asked for before the watch reported this version or a newer one
+	parting map[types.UID]chan struct{}  // per pod that has ended: closed when it has no open connection of the mesh
+	says    map[types.UID]source.State   // the state last written to each pod's annotation
+	events  map[types.UID]lastEvent      // the last event written about each pod
+	lost    map[types.UID]error          // why a pod's network could not be found
+	loose   map[types.UID]bool           // pods whose missing cgroup was logged
 }
 
 // New makes a source; Run starts it.
@@ -85,7 +85,7 @@ func New(client apiserver.Client, opts Options) (*Source, error) {
 	}
 	s := &Source{
 		opts: opts, log: opts.Log, client: client, births: client, finder: f, boxes: boxes, changed: make(chan struct{}, 1), unknown: make(chan []string, 1),
-		earlyTime: earlyTime, early: map[types.UID]earlyPod{}, read: map[string]source.Namespace{}, parting: map[types.UID]chan struct{}{}, says: map[types.UID]source.State{},
+		earlyTime: earlyTime, early: map[types.UID]earlyPod{}, read: map[string]*corev1.Namespace{}, parting: map[types.UID]chan struct{}{}, says: map[types.UID]source.State{},
 		events: map[types.UID]lastEvent{}, lost: map[types.UID]error{}, loose: map[types.UID]bool{},
 	}
 	if opts.Births != nil {
