@@ -43,6 +43,9 @@ struct Served {
     dns: Option<Serving>,
 }
 
+/// How many pods that are not in service the table notes as being deleted. A node has fewer pods.
+const MAX_TERMINATING: usize = 1024;
+
 /// The content of a [`Table`].
 #[derive(Debug, Default)]
 struct Entries {
@@ -109,7 +112,9 @@ impl Table {
     fn terminate(&self, uid: &WorkloadUid) {
         let mut entries = self.lock();
         let Some(served) = entries.served.get(uid) else {
-            entries.terminating.insert(uid.clone());
+            if entries.terminating.len() < MAX_TERMINATING {
+                entries.terminating.insert(uid.clone());
+            }
             return;
         };
         tracing::info!(pod = %uid, "a pod is being deleted: its tunnels are told to go away");

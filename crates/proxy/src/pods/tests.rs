@@ -60,6 +60,15 @@ fn a_deletion_is_forgotten_with_the_pod() {
 }
 
 #[test]
+fn the_number_of_deletions_that_are_kept_is_bounded() {
+    let table = Table::default();
+    for uid in 0..=MAX_TERMINATING {
+        Pods::hear(&table, &terminating(&uid.to_string()));
+    }
+    assert_eq!(table.lock().terminating.len(), MAX_TERMINATING);
+}
+
+#[test]
 fn pods_that_the_agent_does_not_name_are_found() {
     let table = Table::default();
     for name in ["a", "b"] {

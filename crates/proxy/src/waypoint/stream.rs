@@ -356,6 +356,7 @@ impl Reach {
     fn end(self, session: &Session) {
         match self {
             Self::Refused(failure) => tcp::refuse(session, failure),
+            Self::Opening(_) => tcp::refuse(session, tcp::let_go()),
             other => other.leave(),
         }
     }

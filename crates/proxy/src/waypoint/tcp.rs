@@ -207,9 +207,18 @@ pub(super) fn refuse(session: &Session, failure: Failure) {
 
 /// The failure of a connection whose client has not waited for an endpoint.
 pub(super) fn abandoned() -> Failure {
+    unconnected("the client left before an endpoint was connected")
+}
+
+/// The failure of a connection that the waypoint does not keep until there is an endpoint.
+pub(super) fn let_go() -> Failure {
+    unconnected("the waypoint drains, or the service has left it, before an endpoint was connected")
+}
+
+fn unconnected(reason: &str) -> Failure {
     Failure {
         flags: ResponseFlags::ConnectionFailure,
-        reason: "the client left before an endpoint was connected".to_owned(),
+        reason: reason.to_owned(),
     }
 }
 

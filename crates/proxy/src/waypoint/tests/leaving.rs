@@ -106,6 +106,33 @@ fn a_client_that_never_spoke_is_let_go_when_its_service_is_gone_from_here() {
 }
 
 #[test]
+fn a_client_that_is_let_go_while_its_endpoint_is_dialled_is_logged() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_unbound_service("other", 97, AppProtocol::Unknown);
+        let dead = world.put_mesh_endpoint("other", "dead", 3);
+        world.settings().connect_timeout_ms = 60_000;
+        world.bind("other");
+        world.configure().await;
+        // It takes connections, and says nothing.
+        let proxy = SocketAddr::new(dead.ip(), 15008);
+        let _silent = TcpListener::bind(proxy).await.unwrap();
+        let service = SocketAddr::new(world.ip(97, 1), 80);
+        let mut silent = world.ask(service).await.unwrap();
+        world.leave("other");
+        world.configure().await;
+        tokio::time::sleep(2 * SILENCE).await;
+        world.unbind("other");
+        world.configure().await;
+        let read = soon("the end", silent.read(&mut [0])).await;
+        assert!(matches!(read, Ok(0)), "{read:?}");
+        world
+            .logged(&["connection complete", "error=", "the service has left it"])
+            .await;
+    });
+}
+
+#[test]
 fn a_relayed_connection_ends_when_its_service_is_gone_from_here() {
     local(async {
         let (mut world, service, endpoint) = bound(AppProtocol::Tcp).await;
