@@ -69,7 +69,7 @@ pub(crate) struct Pseudo {
     pub(crate) path: Span,
     pub(crate) protocol: Span,
     pub(crate) status: Span,
-    /// Those that came as HPACK literals that are never indexed.
+    /// The fields that came as HPACK literals that are never indexed.
     pub(crate) never_indexed: PseudoSet,
 }
 

@@ -103,7 +103,7 @@ impl Listeners {
         })
     }
 
-    /// Whether a connection waits in one of the three listeners to be accepted.
+    /// True if a connection waits in one of the three listeners to be accepted.
     pub fn waiting(&self) -> bool {
         let listeners = [&self.outbound, &self.plaintext, &self.hbone];
         let mut polled = listeners.map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN));

@@ -42,7 +42,7 @@ pub async fn all(
     }
 }
 
-/// What is waited for, of several the first; `None` if nothing is. `denied` keeps since when each identity is refused permission.
+/// Names the certificate that is waited for, of several the first; `None` if none is. `denied` keeps since when each identity is refused permission.
 fn awaited(
     wanted: &BTreeSet<Identity>,
     states: &HashMap<Identity, State>,
@@ -80,7 +80,7 @@ fn awaited(
     }
 }
 
-/// Whether the authority has judged the request and refuses permission.
+/// True if the authority has judged the request and refuses permission.
 fn is_denied(error: &IssueError) -> bool {
     matches!(error, IssueError::Refused { code, .. } if code == "PermissionDenied")
 }
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// What an authority answers for an identity that it does not certify.
+    /// The answer of an authority for an identity that it does not certify.
     #[derive(Clone, Copy)]
     enum Answer {
         Denied,

@@ -86,7 +86,7 @@ impl Table {
         entries.served.insert(uid, served);
     }
 
-    /// Whether this pod is in service, and not another one of its uid.
+    /// True if this pod is in service, and not another one of its uid.
     fn holds(&self, pod: &Arc<Pod>) -> bool {
         let entries = self.lock();
         let served = entries.served.get(&pod.uid);

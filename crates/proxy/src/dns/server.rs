@@ -182,7 +182,7 @@ async fn datagrams(server: Rc<Server>, socket: UdpSocket, mut stopped: Stopped) 
     let mut reads = true;
     while reads || !waiting.is_empty() {
         tokio::select! {
-            // What is not read by now is left to the next process, which has the same socket.
+            // Questions that are not read by now are left to the next process, which has the same socket.
             _ = &mut stopped, if reads => reads = false,
             received = socket.recv_from(&mut buffer), if reads => match received {
                 Ok((length, client)) => match server.step(&buffer[..length], Transport::Udp) {

@@ -63,7 +63,7 @@ func TestAPodThatIsBornBeforeItsNamespaceIsWatchedIsJudgedByTheAPIServer(t *test
 		}
 		return true
 	})
-	// What the watch says counts as soon as it is no older.
+	// The watch's version counts as soon as it is no older.
 	older, newer := namespace("shop", nil), namespace("shop", map[string]string{wellknown.DataplaneMode: "none"})
 	older.ResourceVersion, newer.ResourceVersion = "4", "6"
 	told.Add(older)

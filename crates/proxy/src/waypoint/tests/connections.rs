@@ -183,7 +183,7 @@ fn requests_behind_a_silence_are_judged_though_a_policy_denies_connections() {
         assert_eq!(get(&client, "GET", "/closed").await.0, 403);
         assert_eq!(get(&client, "GET", "/open").await.0, 200);
         assert_eq!(application.requests.get(), 1);
-        // What is no HTTP still has no way through.
+        // Other protocols still have no way through.
         let mut stream = world.stream().await;
         tokio::time::sleep(2 * SILENCE).await;
         stream.write_all(b"\x01secret").await.unwrap();
