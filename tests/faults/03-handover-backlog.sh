@@ -65,7 +65,7 @@ check "and gives it its listeners" eventually 20 given_to_agent
 # A successor whose certificate authority does not answer is not ready, and takes no connection that it could only refuse. Its predecessor,
 # which has certificates, goes on serving, and no request fails.
 # bites: let `all` in crates/proxy/src/certified.rs return at once: the predecessor is told to end, and requests fail.
-# bites: return `Certified` in `may_accept` of crates/proxy/src/takeover.rs whatever `get` answers: requests fail while the successor waits.
+# bites: return `Certified` in `may_accept` of crates/proxy/src/takeover.rs whatever `get` answers: requests fail while the successor waits. Seen red so.
 printf '#!/bin/sh\nCA_ADDRESS=https://127.0.0.1:9 exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/uncertified"
 chmod +x "$WORK/uncertified"
 ask 120 "$WORK/meanwhile" -workers 4 -rate 50 & MEANWHILE=$!
