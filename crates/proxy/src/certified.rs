@@ -11,11 +11,11 @@ use tokio::time::{Instant, timeout};
 /// The readiness part that stands for the certificates of the pods in service. It is reached once, when the process starts.
 pub const READY: &str = "certificates";
 
-/// How long the authority must have refused permission for an identity before that identity is waited for no longer. An authority that has
+/// Time for which the authority must have refused an identity permission before the identity is waited for no longer. An authority that has
 /// just started may not know the identity's pod yet.
 const DENIED: Duration = Duration::from_secs(20);
 
-/// How often the certificates are looked at although none has changed.
+/// Time between two looks at the certificates while none changes.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Resolves once every identity of `wanted` has a certificate. Identities that the authority has refused permission for some time do not
@@ -164,7 +164,7 @@ mod tests {
             }
         }
 
-        /// How long it takes to be ready; `None` if it is not within an hour.
+        /// Waits until it is ready, and returns the time that this took; `None` if it is not within an hour.
         async fn ready(&self) -> Option<Duration> {
             let begin = Instant::now();
             let wanted = || self.wanted.clone();

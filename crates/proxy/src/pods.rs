@@ -43,7 +43,7 @@ struct Served {
     dns: Option<Serving>,
 }
 
-/// How many pods that are not in service the table notes as being deleted. A node has fewer pods.
+/// The largest number of pods that are not in service and that the table notes as being deleted. A node has fewer pods.
 const MAX_TERMINATING: usize = 1024;
 
 /// The content of a [`Table`].

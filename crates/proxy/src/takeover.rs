@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Time between two looks at the certificate and at the listeners.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long connections wait in listeners, at every look, before nobody else is taken to accept them.
+/// Time for which connections must have waited in listeners, at every look, before nobody else is taken to accept them.
 const UNSERVED: Duration = Duration::from_secs(5);
 
-/// Why the wait has ended.
+/// The reason for which the wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The pod's certificate is there.
