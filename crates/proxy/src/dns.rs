@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use lateen_config::Workload;
 use lateen_netns::DnsSockets;
 use lateen_telemetry::{DnsMetrics, OnDemandDnsLabels, known};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 pub use own::OwnNames;
@@ -57,7 +57,7 @@ pub struct Parts {
 }
 
 enum Message {
-    Serve(Arc<Pod>, DnsSockets, oneshot::Receiver<()>),
+    Serve(Arc<Pod>, DnsSockets, server::Stopped),
     Ended(oneshot::Sender<()>),
     Resolve(Lookup),
 }
@@ -74,7 +74,7 @@ pub struct Dns {
 /// A pod's DNS service. When this is dropped it reads no further question, and ends once all that it has read are answered.
 #[derive(Debug)]
 pub struct Serving {
-    _stop: oneshot::Sender<()>,
+    _stop: watch::Sender<()>,
 }
 
 impl Dns {
@@ -105,7 +105,7 @@ impl Dns {
 
     /// Answers what a pod asks on these sockets.
     pub fn serve(&self, pod: &Arc<Pod>, sockets: DnsSockets) -> Serving {
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = watch::channel(());
         // The thread ends only with the last handle.
         let _ = self
             .inbox

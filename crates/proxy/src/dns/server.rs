@@ -19,8 +19,8 @@ use lateen_types::Strng;
 use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::{Id, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::upstream::{From, Unanswered, Upstream, framed};
@@ -136,8 +136,8 @@ struct Forward {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// Resolves when a loop is to read nothing more. It is resolved by the end of its sender, which is never used.
-type Stopped = oneshot::Receiver<()>;
+/// Its `changed` fails once a pod's loops are to read nothing more: the sender, which sends nothing, is dropped then.
+pub type Stopped = watch::Receiver<()>;
 
 /// Serves a pod until it is stopped, and then ends once all questions that were read by then are answered. A resolver bounds that: one that
 /// does not answer is given up.
@@ -156,22 +156,14 @@ pub async fn serve(
         flights: RefCell::default(),
     });
     let mut loops = JoinSet::new();
-    let mut stops = Vec::new();
-    let mut stop = || {
-        let (stop, stopped) = oneshot::channel();
-        stops.push(stop);
-        stopped
-    };
     for socket in sockets.udp {
         let socket = UdpSocket::from_std(socket.into())?;
-        loops.spawn_local(datagrams(Rc::clone(&server), socket, stop()));
+        loops.spawn_local(datagrams(Rc::clone(&server), socket, stopped.clone()));
     }
     for socket in sockets.tcp {
         let listener = TcpListener::from_std(socket.into())?;
-        loops.spawn_local(connections(Rc::clone(&server), listener, stop()));
+        loops.spawn_local(connections(Rc::clone(&server), listener, stopped.clone()));
     }
-    let _ = stopped.await;
-    drop::<Vec<oneshot::Sender<()>>>(stops);
     while loops.join_next().await.is_some() {}
     Ok(())
 }
@@ -183,7 +175,7 @@ async fn datagrams(server: Rc<Server>, socket: UdpSocket, mut stopped: Stopped) 
     while reads || !waiting.is_empty() {
         tokio::select! {
             // Questions that are not read by now are left to the next process, which has the same socket.
-            _ = &mut stopped, if reads => reads = false,
+            _ = stopped.changed(), if reads => reads = false,
             received = socket.recv_from(&mut buffer), if reads => match received {
                 Ok((length, client)) => match server.step(&buffer[..length], Transport::Udp) {
                     Step::Ignore => {}
@@ -207,26 +199,21 @@ async fn datagrams(server: Rc<Server>, socket: UdpSocket, mut stopped: Stopped) 
 
 async fn connections(server: Rc<Server>, listener: TcpListener, mut stopped: Stopped) {
     let mut open = JoinSet::new();
-    let mut stops: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
     let mut accepts = true;
     while accepts || !open.is_empty() {
         tokio::select! {
-            _ = &mut stopped, if accepts => {
-                accepts = false;
-                stops.clear();
-            }
+            _ = stopped.changed(), if accepts => accepts = false,
             accepted = listener.accept(), if accepts => match accepted {
                 Ok((stream, _)) => {
                     match server.admit() {
                         Ok(held) => {
                             let server = Rc::clone(&server);
-                            let (stop, stopped) = oneshot::channel();
-                            let task = open.spawn_local(async move {
+                            let stopped = stopped.clone();
+                            open.spawn_local(async move {
                                 let _held = held;
                                 // Its end, whatever the reason, is the client's business.
                                 let _ = connection(server, stream, stopped).await;
                             });
-                            stops.insert(task.id(), stop);
                         }
                         Err(reason) => server.common.metrics.shed(reason),
                     }
@@ -237,10 +224,7 @@ async fn connections(server: Rc<Server>, listener: TcpListener, mut stopped: Sto
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
-            Some(ended) = open.join_next_with_id() => {
-                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                stops.remove(&id);
-            }
+            Some(_) = open.join_next() => {}
         }
     }
 }
@@ -279,7 +263,7 @@ async fn connection(
         }
         let room = waiting.len() < PIPELINE;
         tokio::select! {
-            _ = &mut stopped, if !ended => ended = true,
+            _ = stopped.changed(), if !ended => ended = true,
             read = timeout(SILENCE, reader.read_buf(&mut buffer)), if !ended && room => match read {
                 Ok(Ok(0)) => ended = true,
                 Ok(Ok(_)) => {}

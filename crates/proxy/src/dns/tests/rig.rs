@@ -151,7 +151,7 @@ pub(super) struct Served {
     pub(super) pod: Arc<Pod>,
     pub(super) address: SocketAddr,
     pub(super) task: JoinHandle<()>,
-    pub(super) stop: oneshot::Sender<()>,
+    pub(super) stop: watch::Sender<()>,
 }
 
 impl Rig {
@@ -211,7 +211,7 @@ impl Rig {
     pub(super) fn serve(&self, name: &str) -> Served {
         let pod = self.pod(name);
         let (sockets, address) = sockets();
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = watch::channel(());
         let serving = server::serve(Arc::clone(&pod), sockets, Rc::clone(&self.common), stopped);
         let task = spawn_local(async move { serving.await.unwrap() });
         Served {
