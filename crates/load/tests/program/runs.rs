@@ -42,8 +42,9 @@ fn connections_of_the_warm_up_have_times_of_their_own() {
     ]
     .map(|path| count(&report, path));
     assert_eq!(connects + before, opened);
-    // A request of the measured time opens a connection of the measured time.
-    assert!(connects <= answers && connects >= 25, "{report}");
+    // A request of the measured time opens a connection of the measured time, or takes one of the four that may be open already. One of
+    // the warm-up that is late opens one of the measured time, too.
+    assert!(connects + 4 >= answers && before > 0, "{report}");
 }
 
 #[test]
