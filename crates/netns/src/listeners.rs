@@ -4,9 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
+use lateen_os::set_option;
 use lateen_types::ports;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::{Domain, SockRef, Socket, Type};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::dns::{BareDns, DnsSockets};
 use crate::netns::Netns;
@@ -37,6 +39,9 @@ pub struct Listeners {
     pub hbone: OwnedFd,
     /// 15053: what the pod asks its resolver; none unless the options ask for it.
     pub dns: DnsSockets,
+    /// True if another process already listened on one of the three ports when these listeners were opened. The kernel then gives that
+    /// one every new connection, until [`Listeners::take_share`] or until it closes its own.
+    pub shared: bool,
 }
 
 impl Listeners {
@@ -100,7 +105,24 @@ impl Listeners {
             plaintext: plaintext?,
             hbone: hbone?,
             dns,
+            shared: false,
         })
+    }
+
+    /// Has the kernel distribute new connections over all processes that listen on the ports of the three listeners. Without effect if
+    /// it does so already.
+    ///
+    /// # Errors
+    /// The kernel cannot take the rule back (before Linux 5.3). The process that listened first goes on getting all connections then.
+    pub fn take_share(&self) -> io::Result<()> {
+        for listener in [&self.outbound, &self.plaintext, &self.hbone] {
+            match set_option(listener, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
+                // No rule is there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
     }
 
     /// True if a connection waits in one of the three listeners to be accepted.
@@ -177,11 +199,14 @@ impl BareListeners {
         let [outbound, plaintext, hbone] = self
             .streams
             .map(|(port, socket)| listen(socket, port, options));
+        let (outbound, plaintext, hbone) = (outbound?, plaintext?, hbone?);
+        let shared = [&outbound, &plaintext, &hbone].map(|listener| listener.shared);
         Ok(Listeners {
-            outbound: outbound?,
-            plaintext: plaintext?,
-            hbone: hbone?,
+            outbound: outbound.socket,
+            plaintext: plaintext.socket,
+            hbone: hbone.socket,
             dns: self.dns.listen(options)?,
+            shared: shared.contains(&true),
         })
     }
 }
@@ -198,7 +223,14 @@ fn bare_listener(options: &Options) -> io::Result<Socket> {
     stream(Domain::IPV4)
 }
 
-fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
+/// A listener on one port.
+struct Listener {
+    socket: OwnedFd,
+    /// True if another process listens on the port.
+    shared: bool,
+}
+
+fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<Listener> {
     let address: SocketAddr = match socket.domain()? {
         Domain::IPV6 => {
             socket.set_only_v6(false)?;
@@ -207,17 +239,65 @@ fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
         _ => (Ipv4Addr::UNSPECIFIED, port).into(),
     };
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(options.reuse_port)?;
     socket.set_ip_transparent_v4(true)?;
     dress_listener(&socket, port, options)?;
-    socket.bind(&address.into()).map_err(|error| {
+    let shared = bind(&socket, address, options).map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("bind {address}: {error}; another proxy may be serving this pod"),
         )
     })?;
     socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    if shared {
+        // The group of the port's listeners has the rule, and this socket joins the group as it listens. A connection that
+        // arrives between the two calls may wait in this socket.
+        if let Err(error) = leave_to_first(&socket) {
+            tracing::warn!(port, %error, "some new connections of a pod wait in a listener that nothing accepts from yet");
+        }
+    }
+    Ok(Listener {
+        socket: socket.into(),
+        shared,
+    })
+}
+
+/// Takes the port. True if another process listens on it: without SO_REUSEPORT the kernel refuses that, and SO_REUSEADDR leaves out
+/// everything that does not listen.
+fn bind(socket: &Socket, address: SocketAddr, options: &Options) -> io::Result<bool> {
+    let address = SockAddr::from(address);
+    match socket.bind(&address) {
+        Ok(()) => {
+            // For the next process. It must be set before the socket listens.
+            socket.set_reuse_port(options.reuse_port)?;
+            Ok(false)
+        }
+        Err(error) if options.reuse_port && error.kind() == io::ErrorKind::AddrInUse => {
+            socket.set_reuse_port(true)?;
+            socket.bind(&address)?;
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Has the kernel give every new connection of the port to the first socket of those that listen on it. That is the one that has
+/// listened longest. When it closes, the kernel puts the last one in its place (`reuseport_detach_sock`).
+fn leave_to_first(listener: &Socket) -> io::Result<()> {
+    let mut first = libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut first,
+    };
+    Ok(setsockopt(
+        listener,
+        sockopt::AttachReusePortCbpf,
+        &program,
+    )?)
 }
 
 /// Makes a pod's sockets for DNS alone, by way of a visit of the calling thread.
@@ -251,6 +331,7 @@ mod tests {
             plaintext: duplicate(1),
             hbone: duplicate(2),
             dns: DnsSockets::default(),
+            shared: false,
         };
         assert!(!held.waiting());
         for listener in &listeners {

@@ -207,18 +207,82 @@ async fn a_taken_port_is_said_to_be_taken() {
     assert!(error.to_string().contains("bind 0.0.0.0:15001"), "{error}");
 }
 
+/// The number of connections that wait in a listener, which it gives up.
+fn drain(listener: &OwnedFd) -> usize {
+    let listener = SockRef::from(listener);
+    std::iter::from_fn(|| listener.accept().ok()).count()
+}
+
+/// Connects to each port of a pod's listeners a number of times. The clients leave; what they have opened waits to be accepted.
+fn knock(pod: &TestPod, times: usize) {
+    pod.run(move || {
+        for port in [15001, 15006, 15008] {
+            for _ in 0..times {
+                TcpStream::connect(("127.0.0.1", port)).unwrap();
+            }
+        }
+    });
+}
+
+/// The three listeners of a process.
+fn three(listeners: &Listeners) -> [&OwnedFd; 3] {
+    [&listeners.outbound, &listeners.plaintext, &listeners.hbone]
+}
+
 #[tokio::test]
-async fn a_new_process_may_listen_before_the_old_one_stops() {
-    let pod = TestPod::new();
+async fn a_new_process_gets_no_connection_before_it_takes_its_share() {
     let thread = NamespaceThread::start().unwrap();
-    let _old = thread
-        .open_listeners(&pod.netns, Options::default())
-        .await
-        .unwrap();
-    thread
-        .open_listeners(&pod.netns, Options::default())
-        .await
-        .unwrap();
+    for ipv6 in [false, true] {
+        let pod = TestPod::new();
+        let options = Options {
+            ipv6,
+            ..Options::default()
+        };
+        let open = || thread.open_listeners(&pod.netns, options);
+        let old = open().await.unwrap();
+        assert!(!old.shared, "nobody listened before");
+        let new = open().await.unwrap();
+        assert!(new.shared);
+        knock(&pod, 40);
+        assert_eq!(three(&old).map(drain), [40; 3]);
+        assert_eq!(three(&new).map(drain), [0; 3]);
+        new.take_share().unwrap();
+        knock(&pod, 100);
+        for (old, new) in three(&old).into_iter().zip(three(&new)) {
+            let (old, new) = (drain(old), drain(new));
+            assert_eq!(old + new, 100);
+            assert!(old > 0 && new > 0, "{old} and {new}");
+        }
+        new.take_share()
+            .expect("a share that it has can be taken again");
+    }
+}
+
+#[tokio::test]
+async fn a_new_process_gets_every_connection_when_the_old_one_closes() {
+    let (pod, thread) = (TestPod::new(), NamespaceThread::start().unwrap());
+    let open = || thread.open_listeners(&pod.netns, Options::default());
+    let old = open().await.unwrap();
+    let new = open().await.unwrap();
+    drop(old);
+    knock(&pod, 40);
+    assert_eq!(three(&new).map(drain), [40; 3]);
+    // It is the first one of its successor.
+    let next = open().await.unwrap();
+    assert!(next.shared);
+    knock(&pod, 40);
+    assert_eq!(three(&new).map(drain), [40; 3]);
+}
+
+#[tokio::test]
+async fn connections_of_a_process_that_has_closed_its_listeners_are_no_listeners() {
+    let (pod, thread) = (TestPod::new(), NamespaceThread::start().unwrap());
+    let open = || thread.open_listeners(&pod.netns, Options::default());
+    let old = open().await.unwrap();
+    let _client = pod.run(|| TcpStream::connect("127.0.0.1:15001").unwrap());
+    let _accepted = SockRef::from(&old.outbound).accept().unwrap();
+    drop(old);
+    assert!(!open().await.unwrap().shared);
 }
 
 #[tokio::test]

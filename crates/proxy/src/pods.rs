@@ -173,12 +173,13 @@ impl Pods {
             None => {}
         }
         let identity = self.identity(&info)?;
-        let (mut listeners, inherited) = self.listeners(&uid, &netns).await.map_err(|error| {
-            format!(
-                "open the listeners of pod {}/{}: {error}",
-                info.namespace, info.name
-            )
-        })?;
+        let (mut listeners, served_before) =
+            self.listeners(&uid, &netns).await.map_err(|error| {
+                format!(
+                    "open the listeners of pod {}/{}: {error}",
+                    info.namespace, info.name
+                )
+            })?;
         let sockets = SocketPool::new(netns, self.options, self.namespaces.clone());
         sockets.prepare(Kind::Outbound);
         let pod = Arc::new(Pod::new(
@@ -189,8 +190,8 @@ impl Pods {
             self.descriptors,
         ));
         let questions = std::mem::take(&mut listeners.dns);
-        let (doors, inherited) = if inherited {
-            // Whoever listened on them before still may: it has certificates, and this process is only fetching them.
+        let (doors, unopened) = if served_before {
+            // The process before still may: it has certificates, and this process is only fetching them.
             (Vec::new(), Some(listeners))
         } else {
             let opened = open(&self.acceptor, &pod, listeners).map_err(|error| {
@@ -209,7 +210,7 @@ impl Pods {
             doors,
             dns,
         });
-        if let Some(listeners) = inherited {
+        if let Some(listeners) = unopened {
             self.open_when_able(&pod, listeners);
         }
         self.joined.notify_one();
@@ -229,14 +230,16 @@ impl Pods {
         }
     }
 
-    /// The pod's listeners: those of the process before, or new ones. True if they come from before.
+    /// The pod's listeners: those of the process before, or new ones. True if a process before may still accept the pod's connections.
     async fn listeners(&self, uid: &WorkloadUid, netns: &Netns) -> io::Result<(Listeners, bool)> {
         let held = self.listener_store.take(uid, netns).await;
-        let (mut listeners, inherited) = match Listeners::adopt(held, &self.options) {
+        let (mut listeners, served_before) = match Listeners::adopt(held, &self.options) {
             Some(listeners) => (listeners, true),
             None => {
                 let opened = self.namespaces.open_listeners(netns, self.options);
-                (opened.await?, false)
+                let opened = opened.await?;
+                let shared = opened.shared;
+                (opened, shared)
             }
         };
         if listeners.lacks_dns(&self.options) {
@@ -248,11 +251,11 @@ impl Pods {
                 tracing::warn!(pod = %uid, %error, "a pod's listeners cannot be kept for the next process");
             }
         }
-        Ok((listeners, inherited))
+        Ok((listeners, served_before))
     }
 
-    /// Accepts from inherited listeners as soon as the pod's certificate is there. Until then connections are served by
-    /// the process before. If nobody serves them they are accepted nevertheless.
+    /// Accepts from listeners as soon as the pod's certificate is there. Until then connections are served by the process before. If
+    /// nobody serves them they are accepted nevertheless.
     fn open_when_able(&self, pod: &Arc<Pod>, listeners: Listeners) {
         let (certificates, acceptor) = (self.certificates.clone(), Arc::clone(&self.acceptor));
         let (table, pod) = (self.table.clone(), Arc::clone(pod));
@@ -275,6 +278,9 @@ impl Pods {
                 // Let go meanwhile.
                 return;
             };
+            if let Err(error) = listeners.take_share() {
+                tracing::warn!(pod = %pod.uid, %error, "new connections go to the process before until it ends");
+            }
             match open(&acceptor, &pod, listeners) {
                 Ok(doors) => served.doors = doors,
                 Err(error) => {

@@ -1,5 +1,5 @@
-//! The time at which a process accepts from listeners that it has taken over. Until then its predecessor serves them: that has certificates,
-//! and this process is only fetching them.
+//! The time at which a process accepts from listeners that it has taken over, or from its own beside those of its predecessor. Until then the
+//! predecessor serves: it has certificates, and this process is only fetching them.
 
 use std::time::Duration;
 
