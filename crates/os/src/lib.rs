@@ -14,5 +14,5 @@ pub use limits::raise_file_limit;
 pub use packet::{PacketSocket, Received};
 pub use page_release::release_program;
 pub use readiness::Readiness;
-pub use slice::{SLICES, set_slice};
+pub use slice::{SLICES, reset_slice, set_slice};
 pub use sockopt::{set_option, wake_at};

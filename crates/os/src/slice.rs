@@ -40,6 +40,13 @@ pub fn set_slice(slice: Option<Duration>) {
     }
 }
 
+/// Gives the calling thread the system's slice again, which is what a runtime of 0 asks for. A refusal of the kernel is logged.
+pub fn reset_slice() {
+    if let Err(error) = set(Duration::ZERO) {
+        tracing::info!(%error, "the kernel does not give the thread the system's slice again; it keeps its own");
+    }
+}
+
 fn set(slice: Duration) -> io::Result<()> {
     let mut own = attributes()?;
     if own.policy != OTHER {
@@ -78,6 +85,8 @@ mod tests {
             let takes = before.policy == OTHER && before.runtime != 0;
             let told = if takes { 300_000 } else { before.runtime };
             assert_eq!(after.runtime, told);
+            reset_slice();
+            assert_eq!(attributes().unwrap().runtime, before.runtime);
         })
         .join()
         .unwrap();

@@ -8,10 +8,12 @@
 
 mod handle;
 mod role;
+mod slice;
 mod start;
 mod worker;
 
 pub use handle::WorkerHandle;
 pub use role::Role;
+pub use slice::{Turn, count_turn};
 pub use start::{UnstartedWorker, WorkerConfig};
 pub use worker::Worker;

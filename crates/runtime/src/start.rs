@@ -70,7 +70,7 @@ impl<R: Role> UnstartedWorker<R> {
         std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                lateen_os::set_slice(slice);
+                crate::slice::begin(slice);
                 let executor = Executor::default();
                 let worker = Rc::new(Worker::new(index, executor.groups()));
                 let role = Rc::new(R::start(role, Rc::clone(&worker)));

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError, Side, Socket};
+use lateen_runtime::{Turn, count_turn};
 use lateen_telemetry::Connection;
 
 use super::refusal::Refusal;
@@ -58,10 +59,13 @@ pub(super) fn relay<A: Duplex, B: Duplex>(
     records.tracked.opened();
     let mut relay = Relay::new(client, server, records).limited(limits);
     async move {
-        let outcome = poll_fn(|cx| match relay.meter().tracked.poll_cut(cx) {
-            // First: a relay that ends because it was cut must say so.
-            Poll::Ready(reason) => Poll::Ready(Err(reason)),
-            Poll::Pending => Pin::new(&mut relay).poll(cx).map(Ok),
+        let outcome = poll_fn(|cx| {
+            count_turn(Turn::AcrossNodes);
+            match relay.meter().tracked.poll_cut(cx) {
+                // First: a relay that ends because it was cut must say so.
+                Poll::Ready(reason) => Poll::Ready(Err(reason)),
+                Poll::Pending => Pin::new(&mut relay).poll(cx).map(Ok),
+            }
         });
         let outcome = match outcome.await {
             Ok(Outcome { error: None, .. }) => Ok(()),
@@ -96,6 +100,7 @@ pub(super) fn relay_both(
     let mut relay = Relay::new(client, application, records).limited(limits);
     async move {
         let outcome = poll_fn(|cx| {
+            count_turn(Turn::WithinNode);
             let Both(source, destination) = relay.meter();
             for tracked in [&source.tracked, &destination.tracked] {
                 if let Poll::Ready(reason) = tracked.poll_cut(cx) {

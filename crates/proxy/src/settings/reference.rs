@@ -254,7 +254,7 @@ variables! {
         "ZTUNNEL_RESOURCE_CPU_REQUEST" Ztunnel, form("CPU quantity"), said("none"),
             "the request of the proxy's container: without `ZTUNNEL_WORKER_THREADS` there are at least as many threads";
         "LATEEN_WORKER_SLICE" Lateen, form("duration from 100us to 100ms, or `0s`"), Is("100us"),
-            "the scheduler's slice of worker threads and of those that accept connections and answer DNS, on Linux 6.12 and later: a shorter slice preempts other threads sooner after a wake-up, with the same share of the processor. `0s` leaves the slice to the system";
+            "the scheduler's slice of worker threads and of those that accept connections and answer DNS, on Linux 6.12 and later: a shorter slice preempts other threads sooner after a wake-up, with the same share of the processor. A worker of the node proxy that mostly serves connections within its node has the system's slice, and `0s` leaves every slice to the system";
     }
     "Connections" {
         "CONNECTION_TERMINATION_DEADLINE" Ztunnel, Duration, Is("5s"),
