@@ -78,6 +78,7 @@ for listeners in given own; do
   for node in n1 n2; do
     lateen proxy replace "$node" --binary "$WORK/$listeners" --drain 30s >"$WORK/replace-$node" 2>&1 & replacing+=("$!")
   done
+  [ "$listeners" = given ] || check "own listeners: both processes listen" eventually 20 own_listeners
   for node in n1 n2; do
     wait "${replacing[0]}"
     equal "$listeners listeners, $node: a successor without certificates is given up" false "$([ $? = 0 ] && echo true || echo false)"

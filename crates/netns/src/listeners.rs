@@ -40,7 +40,8 @@ pub struct Listeners {
     /// 15053: what the pod asks its resolver; none unless the options ask for it.
     pub dns: DnsSockets,
     /// True if another process already listened on one of the three ports when these listeners were opened. The kernel then gives that
-    /// one every new connection, until [`Listeners::take_share`] or until it closes its own.
+    /// one every new connection, until [`Listeners::take_share`] or until it closes its own. It does not do so between listeners for IPv4
+    /// alone and listeners for both families. Connections of a process without SO_REUSEADDR count as listeners.
     pub shared: bool,
 }
 
@@ -117,9 +118,16 @@ impl Listeners {
     pub fn take_share(&self) -> io::Result<()> {
         for listener in [&self.outbound, &self.plaintext, &self.hbone] {
             match set_option(listener, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
-                // No rule is there.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                outcome => outcome?,
+                Ok(()) => {}
+                // There is no rule, or the socket has no SO_REUSEPORT and can have none.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+                    ) => {}
+                // An adopted socket is the predecessor's own. A kernel that cannot take a rule back matters beside another socket alone.
+                Err(_) if !self.shared => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -261,8 +269,8 @@ fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<Listener> 
     })
 }
 
-/// Takes the port. True if another process listens on it: without SO_REUSEPORT the kernel refuses that, and SO_REUSEADDR leaves out
-/// everything that does not listen.
+/// Takes the port. True if another process listens on it, because the kernel refuses a bind without SO_REUSEPORT then. SO_REUSEADDR
+/// leaves out what does not listen, if that has the option as well.
 fn bind(socket: &Socket, address: SocketAddr, options: &Options) -> io::Result<bool> {
     let address = SockAddr::from(address);
     match socket.bind(&address) {
@@ -280,8 +288,8 @@ fn bind(socket: &Socket, address: SocketAddr, options: &Options) -> io::Result<b
     }
 }
 
-/// Has the kernel give every new connection of the port to the first socket of those that listen on it. That is the one that has
-/// listened longest. When it closes, the kernel puts the last one in its place (`reuseport_detach_sock`).
+/// Has the kernel give every new connection of the port to the first socket of those that listen on it, in the order in which they
+/// began. When one closes, the kernel puts the last one in its place (`reuseport_detach_sock`).
 fn leave_to_first(listener: &Socket) -> io::Result<()> {
     let mut first = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,

@@ -28,16 +28,19 @@ const OTHER: u32 = 0;
 pub const SLICES: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(100);
 
-/// Gives the calling thread a slice, or leaves it with the system's for `None`. Threads that it starts later inherit the slice.
+/// Gives the calling thread a slice, or leaves it with the system's for `None`. Threads that it starts later inherit the slice. The
+/// answer is false if the kernel refuses.
 ///
 /// Nothing changes for a thread of another scheduling class, whose operator chose it. A refusal of the kernel, as by a seccomp
 /// filter, is logged.
-pub fn set_slice(slice: Option<Duration>) {
+pub fn set_slice(slice: Option<Duration>) -> bool {
     if let Some(slice) = slice
         && let Err(error) = set(slice)
     {
         tracing::info!(%error, "the kernel gives the thread no slice of its own; it keeps the system's");
+        return false;
     }
+    true
 }
 
 /// Gives the calling thread the system's slice again, which is what a runtime of 0 asks for. A refusal of the kernel is logged.

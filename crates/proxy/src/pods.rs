@@ -191,7 +191,7 @@ impl Pods {
         ));
         let questions = std::mem::take(&mut listeners.dns);
         let (doors, unopened) = if served_before {
-            // The process before still may: it has certificates, and this process is only fetching them.
+            // The process before may still accept: it has certificates, and this process is only fetching them.
             (Vec::new(), Some(listeners))
         } else {
             let opened = open(&self.acceptor, &pod, listeners).map_err(|error| {
@@ -254,8 +254,8 @@ impl Pods {
         Ok((listeners, served_before))
     }
 
-    /// Accepts from listeners as soon as the pod's certificate is there. Until then connections are served by the process before. If
-    /// nobody serves them they are accepted nevertheless.
+    /// Accepts from listeners as soon as the pod's certificate is there. Until then the process before serves connections. If they wait
+    /// in these listeners and nobody serves them, they are accepted nevertheless.
     fn open_when_able(&self, pod: &Arc<Pod>, listeners: Listeners) {
         let (certificates, acceptor) = (self.certificates.clone(), Arc::clone(&self.acceptor));
         let (table, pod) = (self.table.clone(), Arc::clone(pod));
@@ -263,7 +263,12 @@ impl Pods {
             let in_service = || table.holds(&pod);
             let waiting = || listeners.waiting();
             match takeover::may_accept(&certificates, &pod.identity, in_service, waiting).await {
-                Outcome::Certified => {}
+                Outcome::Certified => {
+                    if let Err(error) = listeners.take_share() {
+                        tracing::warn!(pod = %pod.uid, %error, "new connections go to the process before until it ends");
+                    }
+                }
+                // The process before may be there all the same, and goes on getting new connections then.
                 Outcome::Unserved => {
                     tracing::warn!(pod = %pod.uid, "a pod taken over has no certificate yet, and nobody accepts its connections; they are accepted nevertheless");
                 }
@@ -278,9 +283,6 @@ impl Pods {
                 // Let go meanwhile.
                 return;
             };
-            if let Err(error) = listeners.take_share() {
-                tracing::warn!(pod = %pod.uid, %error, "new connections go to the process before until it ends");
-            }
             match open(&acceptor, &pod, listeners) {
                 Ok(doors) => served.doors = doors,
                 Err(error) => {

@@ -13,8 +13,8 @@ use lateen_os::{reset_slice, set_slice};
 pub enum Turn {
     /// A connection both of whose ends are processes of this node.
     WithinNode,
-    /// A connection that crosses a network.
-    AcrossNodes,
+    /// Every other connection.
+    Other,
 }
 
 /// Turns after which the slice is chosen anew.
@@ -56,14 +56,14 @@ impl Choice {
 }
 
 thread_local! {
-    /// The slice that a worker was started with, and what it has counted. A thread without a slice of its own has none.
+    /// The slice that a worker was started with, and what it has counted. A thread that has no slice of its own has none here.
     static WORKER: Cell<Option<(Duration, Choice)>> = const { Cell::new(None) };
 }
 
 /// Gives the calling thread, a worker, its slice; `None` leaves it with the system's for ever.
 pub(crate) fn begin(slice: Option<Duration>) {
-    set_slice(slice);
-    WORKER.set(slice.map(|slice| (slice, Choice::default())));
+    let own = slice.filter(|_| set_slice(slice));
+    WORKER.set(own.map(|slice| (slice, Choice::default())));
 }
 
 /// Counts a turn of the calling worker. Its slice changes with the kind of most turns.
@@ -76,7 +76,9 @@ pub fn count_turn(turn: Turn) {
     match system {
         None => {}
         Some(true) => reset_slice(),
-        Some(false) => set_slice(Some(slice)),
+        Some(false) => {
+            set_slice(Some(slice));
+        }
     }
 }
 
@@ -88,11 +90,7 @@ mod tests {
     fn period(choice: &mut Choice, within: u32) -> Option<bool> {
         let turns = (0..PERIOD).map(|turn| {
             let near = turn < within;
-            choice.count(if near {
-                Turn::WithinNode
-            } else {
-                Turn::AcrossNodes
-            })
+            choice.count(if near { Turn::WithinNode } else { Turn::Other })
         });
         let said: Vec<_> = turns.flatten().collect();
         assert!(said.len() <= 1, "it chooses once in a period");

@@ -60,7 +60,7 @@ pub(super) fn relay<A: Duplex, B: Duplex>(
     let mut relay = Relay::new(client, server, records).limited(limits);
     async move {
         let outcome = poll_fn(|cx| {
-            count_turn(Turn::AcrossNodes);
+            count_turn(Turn::Other);
             match relay.meter().tracked.poll_cut(cx) {
                 // First: a relay that ends because it was cut must say so.
                 Poll::Ready(reason) => Poll::Ready(Err(reason)),

@@ -13,6 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use lateen_bpf_splice::{Accelerator, Declined, End, Joined};
 use lateen_netns::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
+use lateen_runtime::{Turn, count_turn};
 use tokio::time::Instant;
 
 use super::handover::Near;
@@ -201,14 +202,17 @@ async fn run<M: Meter>(
     };
     let (mut turns, mut due, mut retries) = (0, None, Retries::default());
     loop {
-        let used = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => {
-                turns = u32::saturating_add(turns, 1);
-                let now = turns >= TURNS && due.is_none_or(|due| Instant::now() >= due);
-                match now && relay.clear().is_some() {
-                    true => Poll::Ready(None),
-                    false => Poll::Pending,
+        let used = poll_fn(|context| {
+            count_turn(Turn::WithinNode);
+            match Pin::new(&mut *relay).poll(context) {
+                Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+                Poll::Pending => {
+                    turns = u32::saturating_add(turns, 1);
+                    let now = turns >= TURNS && due.is_none_or(|due| Instant::now() >= due);
+                    match now && relay.clear().is_some() {
+                        true => Poll::Ready(None),
+                        false => Poll::Pending,
+                    }
                 }
             }
         });
