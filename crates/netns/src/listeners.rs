@@ -208,13 +208,12 @@ impl BareListeners {
             .streams
             .map(|(port, socket)| listen(socket, port, options));
         let (outbound, plaintext, hbone) = (outbound?, plaintext?, hbone?);
-        let shared = [&outbound, &plaintext, &hbone].map(|listener| listener.shared);
         Ok(Listeners {
+            shared: outbound.shared || plaintext.shared || hbone.shared,
             outbound: outbound.socket,
             plaintext: plaintext.socket,
             hbone: hbone.socket,
             dns: self.dns.listen(options)?,
-            shared: shared.contains(&true),
         })
     }
 }
