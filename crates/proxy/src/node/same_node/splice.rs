@@ -188,6 +188,16 @@ pub(in crate::node) fn relay_joined(
     })
 }
 
+/// Relays a connection that the kernel does not take.
+fn in_this_process(
+    mut relay: impl Future<Output = Outcome> + Unpin,
+) -> impl Future<Output = Outcome> {
+    poll_fn(move |context| {
+        count_turn(Turn::WithinNode);
+        Pin::new(&mut relay).poll(context)
+    })
+}
+
 /// Relays; from some moment on what is left to relay is the connection's end, or what comes after an application has changed
 /// its ways.
 async fn run<M: Meter>(
@@ -198,7 +208,7 @@ async fn run<M: Meter>(
     pods: [&Arc<Pod>; 2],
 ) -> Outcome {
     let Some(accelerator) = &node.accelerator else {
-        return relay.await;
+        return in_this_process(relay).await;
     };
     let (mut turns, mut due, mut retries) = (0, None, Retries::default());
     loop {
@@ -227,7 +237,7 @@ async fn run<M: Meter>(
         };
         tracing::debug!(error = %declined, "a connection between two pods of this node stays in the proxy");
         let Some(pause) = retries.after(&declined) else {
-            return relay.await;
+            return in_this_process(relay).await;
         };
         due = Some(Instant::now() + pause);
     }
