@@ -108,12 +108,17 @@ mod tests {
     #[test]
     fn work_is_charged_as_long_as_it_takes() {
         let clock = Clocks::default().thread;
+        let mut since = clock();
         let mut slice = Slice::begin(Clocks::default(), LONG, true);
         for _ in 0..3 {
             let before = clock();
             while clock() - before < AWAY {}
+            let until = clock();
             let spent = slice.spent();
-            assert!((AWAY..2 * AWAY).contains(&spent), "{spent:?}");
+            // A machine that is a guest itself may count more than the loop waited for.
+            let most = clock() - since;
+            assert!((AWAY..=most).contains(&spent), "{spent:?} of {most:?}");
+            since = until;
         }
     }
 

@@ -139,12 +139,15 @@ async fn an_agent_that_is_being_replaced_is_waited_for_and_given_everything() {
 
 #[tokio::test]
 async fn where_there_never_was_an_agent_none_is_waited_for() {
-    let (store, _events, work) = ListenerStore::new("/nowhere/store.sock".into(), Vec::new());
-    tokio::spawn(work);
+    // A wait takes two seconds. A busy machine may stop this process for as long, but not that often.
     let begun = std::time::Instant::now();
-    store.reach().await;
-    store.drain().await;
-    assert!(begun.elapsed() < Duration::from_millis(1900));
+    for _ in 0..8 {
+        let (store, _events, work) = ListenerStore::new("/nowhere/store.sock".into(), Vec::new());
+        tokio::spawn(work);
+        store.reach().await;
+        store.drain().await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8));
 }
 
 /// Whether this process has the ledger in its address space.

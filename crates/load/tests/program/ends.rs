@@ -134,11 +134,11 @@ fn tls_that_is_not_set_up_is_not_waited_for() {
 
 #[test]
 fn connections_that_nobody_uses_end() {
-    let service = Service::start("--tcp-echo=127.0.0.1:0 --idle-timeout=500ms");
+    let service = Service::start("--tcp-echo=127.0.0.1:0 --idle-timeout=3s");
     assert_eq!(rest(service.connect_to(0)), "");
     assert_eq!(rest(service.connect_to(1)), "");
     assert!(rest(service.ask("/?size=3", "")).ends_with("abc"));
-    let slow = rest(service.ask("/?delay=3s&size=3", ""));
+    let slow = rest(service.ask("/?delay=5s&size=3", ""));
     assert!(slow.ends_with("abc"), "a delay is no idleness");
     block_on(async {
         let socket = tokio::net::TcpStream::connect(service.http()).await;

@@ -1,11 +1,12 @@
 //! Counts and messages of a run, whatever it meets.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::rig::{Ended, count, ended, http_server, program, report, run, serve, signal, within};
 use crate::service::Service;
@@ -205,15 +206,19 @@ fn broken_servers_are_told_apart_and_leave_nothing_to_trust() {
     assert_eq!(whole["counts"]["ok"], 15, "{whole}");
 }
 
-/// A port on which nothing listens.
-fn closed_port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+/// A port on which nothing listens, and who holds it so that nobody else can.
+fn closed_port() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
 }
 
 #[test]
 fn targets_that_cannot_be_used_are_an_error_with_a_cure_unless_initial_errors_are_allowed() {
-    let closed = format!("http://{}/", closed_port());
+    let (_held, address) = closed_port();
+    let closed = format!("http://{address}/");
     for (url, expected) in [
         (&*closed, "connection refused"),
         ("http://name.invalid/", "check the name"),

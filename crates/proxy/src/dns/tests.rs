@@ -125,9 +125,10 @@ async fn a_resolver_that_is_down_or_fails_is_replaced() {
         let good = Fake::start(|question, _| vec![reply(question, 0, &[[10, 0, 0, 7]])]).await;
         let silent = Fake::start(|_, _| vec![]).await;
         let failing = Fake::start(|question, _| vec![reply(question, 2, &[])]).await;
-        let gone = Fake::start(|_, _| vec![]).await;
-        let nobody = gone.address;
-        gone.stop();
+        // Connected to itself it hears nobody else, and nobody else can have its port.
+        let gone = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let nobody = gone.local_addr().unwrap();
+        gone.connect(nobody).await.unwrap();
         for bad in [silent.address, failing.address, nobody] {
             let rig = Rig::new(&[bad, good.address]);
             let served = rig.serve("a");

@@ -28,8 +28,9 @@ use crate::testing::journal;
 use crate::testing::net::Net;
 pub use crate::testing::{LONG, soon, until};
 
-/// How long nodes wait for what may never answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long nodes wait for what may never answer. It is far longer than any process stands still on a busy machine, and
+/// three times as long is within a test's patience.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// The life of certificates where it does not matter.
 const HOUR: Duration = Duration::from_secs(3600);

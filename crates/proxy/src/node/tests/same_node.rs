@@ -343,7 +343,7 @@ async fn one_that_is_not_read_holds_up_its_sender_and_loses_nothing() {
 
 #[tokio::test]
 async fn one_that_stands_still_is_ended_where_that_is_asked_for() {
-    let limits = Limits::new(Some(Duration::from_millis(300)), None);
+    let limits = Limits::new(Some(Duration::from_secs(5)), None);
     let mesh = Mesh::start_at_with(HERE, "cluster.local", limits).await;
     let mut application = mesh.application().await;
     let (mut client, _served) = open(&mesh, &mut application).await;

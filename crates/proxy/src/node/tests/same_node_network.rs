@@ -16,7 +16,8 @@ const CUT: &str = "lateen_connections_cut_total";
 
 const NEAR: Home = Home::Near {
     idle: Duration::from_secs(300),
-    lost: Duration::from_secs(2),
+    // It is longer than the time in which a tunnel that is asked has to answer.
+    lost: Duration::from_secs(6),
 };
 
 async fn start() -> (Mesh, Application) {
@@ -156,19 +157,20 @@ async fn a_tunnel_that_breaks_while_the_application_is_dialled_takes_the_connect
 /// Nothing stays of a tunnel on which nothing rests, and not before.
 #[tokio::test]
 async fn a_tunnel_that_is_of_no_use_for_a_while_ends() {
-    let lost = Duration::from_secs(2);
-    let idle = Duration::from_secs(4);
+    let lost = Duration::from_secs(6);
+    let idle = Duration::from_secs(8);
     let (mesh, mut application) = start_at(Home::Near { idle, lost }).await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
     // Longer than one is kept of which nobody makes use.
-    for _ in 0..50 {
+    let longer = tokio::time::Instant::now() + idle + Duration::from_secs(1);
+    while tokio::time::Instant::now() < longer {
         say(&mut client, "still here").await;
         hear(&mut served, "still here").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop((client, served));
     // Long enough for somebody to look whether it is of use.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(idle / 4 + Duration::from_millis(500)).await;
     let again = open(&mesh, &mut application).await;
     assert_eq!(mesh.west.count(TUNNELS_OPENED, &["source"]), 1.0);
     drop(again);

@@ -120,7 +120,7 @@ async fn either_direction_may_end_first() {
 /// What leaves sockets in CLOSE_WAIT for good: one side ends, the other one never does.
 #[tokio::test]
 async fn a_connection_of_which_one_side_never_ends_is_given_up() {
-    let limits = lateen_relay::Limits::new(None, Some(Duration::from_millis(300)));
+    let limits = lateen_relay::Limits::new(None, Some(Duration::from_secs(5)));
     let mesh = Mesh::start_limited(limits).await;
     let mut application = mesh.application().await;
     let mut client = mesh.dial(mesh.vip()).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_connection_of_which_one_side_never_ends_is_given_up() {
 
 #[tokio::test]
 async fn an_idle_connection_is_ended_where_that_is_asked_for() {
-    let limits = lateen_relay::Limits::new(Some(Duration::from_millis(300)), None);
+    let limits = lateen_relay::Limits::new(Some(Duration::from_secs(5)), None);
     let mesh = Mesh::start_limited(limits).await;
     let mut application = mesh.application().await;
     let (mut client, _served) = open(&mesh, &mut application).await;

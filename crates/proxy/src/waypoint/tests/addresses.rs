@@ -15,7 +15,7 @@ use super::application::{Application, tell};
 use super::outside::{octets, status_of, vip, wild};
 use super::world::{World, local};
 use super::{connection, get};
-use crate::testing::dns;
+use crate::testing::{dns, until};
 
 /// A world with the entry `rr.test`, whose hostname has two addresses; the resolver says the second one first once `is_turned`.
 async fn two_addresses(
@@ -45,21 +45,24 @@ async fn two_addresses(
     (world, both, is_turned)
 }
 
-/// Answers after a while.
-async fn slowly(
-    request: FramedRequest,
-    exchange: server::Exchange,
-) -> Result<(), lateen_exchange::Error> {
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    tell(request, exchange).await
-}
-
 #[test]
 fn the_first_address_of_a_round_robin_host_takes_all_new_connections() {
     local(async {
         let (world, [first, second], is_turned) = two_addresses(AppProtocol::Http11, true).await;
-        let one = Application::plain(first, Protocol::Http1, slowly).await;
-        let two = Application::plain(second, Protocol::Http1, slowly).await;
+        let came = Rc::new(Cell::new(0));
+        // The first five are alone. The last two are answered once both are under way.
+        let meet = move |request: FramedRequest, exchange: server::Exchange| {
+            let came = Rc::clone(&came);
+            async move {
+                came.set(came.get() + 1);
+                if came.get() > 5 {
+                    until("both have come", || came.get() == 7).await;
+                }
+                tell(request, exchange).await
+            }
+        };
+        let one = Application::plain(first, Protocol::Http1, meet.clone()).await;
+        let two = Application::plain(second, Protocol::Http1, meet).await;
         let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
         for _ in 0..4 {
             assert_eq!(get(&client, "GET", "/").await.0, 200);

@@ -201,7 +201,8 @@ fn a_client_that_speaks_while_its_endpoint_is_dialled_is_heard() {
         let mut world = World::unconfigured();
         world.put_service("server", 96, AppProtocol::Unknown);
         let endpoint = world.put_mesh_endpoint("server", "dead", 3);
-        world.settings().connect_timeout_ms = 5000;
+        // The clients below have spoken long before.
+        world.settings().connect_timeout_ms = 10_000;
         world.configure().await;
         // It takes connections, and says nothing.
         let proxy = SocketAddr::new(endpoint.ip(), 15008);
@@ -254,14 +255,16 @@ fn a_client_that_leaves_while_its_endpoint_is_dialled_is_counted_and_logged() {
             world.configure().await;
             // It takes connections, and says nothing.
             let proxy = SocketAddr::new(endpoint.ip(), 15008);
-            let _silent = TcpListener::bind(proxy).await.unwrap();
+            let silent = TcpListener::bind(proxy).await.unwrap();
             let asked = async {
                 // An answer comes at once where the first bytes decide.
                 let _stream = world.stream().await;
                 std::future::pending::<()>().await;
             };
-            let left = tokio::time::timeout(3 * SILENCE, asked).await;
-            assert!(left.is_err());
+            let _dialled = tokio::select! {
+                () = asked => unreachable!("it waits for ever"),
+                dialled = soon("the endpoint is dialled", silent.accept()) => dialled.unwrap(),
+            };
             world
                 .logged(&["connection complete", "error=", "the client left before"])
                 .await;
@@ -416,15 +419,17 @@ fn a_policy_that_comes_before_the_first_byte_keeps_that_from_the_server() {
     local(async {
         let mut world = World::start().await;
         let listener = TcpListener::bind(world.endpoint()).await.unwrap();
+        let (dialled, is_dialled) = tokio::sync::oneshot::channel();
         let heard = spawn_local(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
+            dialled.send(()).unwrap();
             let mut heard = Vec::new();
             let _ = stream.read_to_end(&mut heard).await;
             heard
         });
         let mut client = world.stream().await;
-        // The server is dialled by then, since it might speak first.
-        tokio::time::sleep(2 * SILENCE).await;
+        // It might speak first.
+        soon("the server is dialled", is_dialled).await.unwrap();
         world.put_policy("nobody", Action::Allow, vec![from("nobody")]);
         world.configure().await;
         client.write_all(b"\x01secret").await.unwrap();

@@ -116,12 +116,13 @@ fn a_client_that_is_let_go_while_its_endpoint_is_dialled_is_logged() {
         world.configure().await;
         // It takes connections, and says nothing.
         let proxy = SocketAddr::new(dead.ip(), 15008);
-        let _silent = TcpListener::bind(proxy).await.unwrap();
+        let listener = TcpListener::bind(proxy).await.unwrap();
         let service = SocketAddr::new(world.ip(97, 1), 80);
         let mut silent = world.ask(service).await.unwrap();
         world.leave("other");
         world.configure().await;
-        tokio::time::sleep(2 * SILENCE).await;
+        let dialled = soon("the endpoint is dialled", listener.accept()).await;
+        let _dialled = dialled.unwrap();
         world.unbind("other");
         world.configure().await;
         let read = soon("the end", silent.read(&mut [0])).await;

@@ -1,6 +1,8 @@
 //! Requests that meet endpoints which are not there.
 
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use super::application::{Application, tell};
 use super::messages::trailers;
 use super::world::{World, local};
 use super::{answer, connection, get, head};
-use crate::testing::soon;
+use crate::testing::{soon, until};
 
 #[test]
 fn a_dead_endpoint_costs_no_request() {
@@ -165,17 +167,25 @@ fn requests_under_way_are_spread_over_the_endpoints() {
             .map(|number| world.put_plain_endpoint("server", &format!("app-{number}"), number))
             .collect();
         world.configure().await;
+        const ALL: usize = 60;
         let mut applications = Vec::new();
-        let hold = |_, exchange: lateen_exchange::server::Exchange| async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Known(0))?;
-            exchange.finish()
+        let came = Rc::new(Cell::new(0));
+        // None is answered before all are under way.
+        let hold = move |_, exchange: lateen_exchange::server::Exchange| {
+            let came = Rc::clone(&came);
+            async move {
+                came.set(came.get() + 1);
+                until("all have come", || came.get() >= ALL).await;
+                exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Known(0))?;
+                exchange.finish()
+            }
         };
         for address in addresses {
-            applications.push(Application::plain(address, Protocol::Http2, hold).await);
+            let one = Application::plain(address, Protocol::Http2, hold.clone()).await;
+            applications.push(one);
         }
         let client = connection(world.stream().await, Protocol::Http2);
-        let asked = (0..60).map(|_| {
+        let asked = (0..ALL).map(|_| {
             let client = client.clone();
             async move { get(&client, "GET", "/").await.0 }
         });
@@ -256,12 +266,18 @@ fn an_idempotent_request_that_is_lost_is_repeated_once_if_the_policy_says_reset(
     });
 }
 
+/// The time in which an endpoint is to begin its answer. One that answers at once may be as late as a busy machine makes it.
+const BEGIN_MS: u32 = 4000;
+
+/// More than [`BEGIN_MS`].
+const LONGER: Duration = Duration::from_millis(4500);
+
 #[test]
 fn an_endpoint_that_does_not_begin_its_answer_in_time_is_given_up() {
     local(async {
         let mut world = World::start().await;
         let quick = world.put_plain_endpoint("server", "quick", 4);
-        world.settings().retry = repeating(2, &["reset"], 1000);
+        world.settings().retry = repeating(2, &["reset"], BEGIN_MS);
         world.configure().await;
         let (told, mut gone) = tokio::sync::mpsc::unbounded_channel();
         let never = move |_, exchange: lateen_exchange::server::Exchange| {
@@ -284,7 +300,7 @@ fn an_endpoint_that_does_not_begin_its_answer_in_time_is_given_up() {
         assert_eq!(slow.requests.get(), 1);
         let answers_late = |_, exchange: lateen_exchange::server::Exchange| async move {
             exchange.reply(lateen_http::Status::OK, &[], lateen_http::Length::Known(4))?;
-            tokio::time::sleep(Duration::from_millis(1500)).await;
+            tokio::time::sleep(LONGER).await;
             exchange.send("late".into()).await?;
             exchange.finish()
         };
@@ -300,14 +316,14 @@ fn an_endpoint_that_does_not_begin_its_answer_in_time_is_given_up() {
 fn a_client_may_take_its_time_with_the_content_of_a_request() {
     local(async {
         let mut world = World::start().await;
-        world.settings().retry = repeating(0, &[], 1000);
+        world.settings().retry = repeating(0, &[], BEGIN_MS);
         world.configure().await;
         let _application = Application::plain(world.endpoint(), Protocol::Http2, count).await;
         let client = connection(world.stream().await, Protocol::Http2);
         let fields = [("content-length", "4")];
         let exchange = client.request(&head("PUT", "/", &fields), None).unwrap();
         exchange.send(Bytes::from_static(b"ab")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(LONGER).await;
         exchange.send(Bytes::from_static(b"cd")).await.unwrap();
         exchange.finish().unwrap();
         let (answered, content) = answer(&exchange).await;

@@ -72,10 +72,14 @@ async fn application(
 
 /// Waits until the application can send no more.
 async fn stands_still(sent: &Cell<usize>) {
-    let mut before = 0;
-    while before == 0 || before != sent.get() {
-        before = sent.get();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+    // A busy machine may stop the waypoint for some of these looks.
+    const LOOKS: u32 = 8;
+    let (mut before, mut equal) = (0, 0);
+    while before == 0 || equal < LOOKS {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = sent.get();
+        equal = if now == before { equal + 1 } else { 0 };
+        before = now;
     }
 }
 

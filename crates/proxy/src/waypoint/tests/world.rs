@@ -30,7 +30,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::dns::File;
 use crate::testing::net::Net;
-use crate::testing::{dns, journal, soon, until};
+use crate::testing::{LONG, dns, journal, soon, until};
 use crate::waypoint::{
     Accounts, Entrance, Own, Request, Sockets, Timeouts, Waypoint, WaypointConfig, WaypointHandle,
 };
@@ -39,7 +39,7 @@ use crate::waypoint::{
 pub const SILENCE: Duration = Duration::from_millis(500);
 
 /// The time that a client of a waypoint that drains has for its last request.
-const LAST_REQUEST: Duration = Duration::from_secs(3);
+const LAST_REQUEST: Duration = Duration::from_secs(6);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -65,7 +65,10 @@ pub fn local(test: impl Future<Output = ()>) {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(LocalSet::new().run_until(soon("the whole test", test)));
+    // Each of its waits ends in time of its own.
+    let whole = async { tokio::time::timeout(4 * LONG, test).await };
+    let ended = runtime.block_on(LocalSet::new().run_until(whole));
+    ended.expect("the whole test ends");
 }
 
 /// Everything around one waypoint.
@@ -145,10 +148,11 @@ impl World {
             streams_per_tunnel: 100,
             resolvers: File::saying(dns::at(resolver_of(&net))),
             timeouts: Timeouts {
-                workload: Duration::from_millis(500),
-                handshake: Duration::from_secs(5),
-                // A client may be slow on a machine that is busy.
+                // Clients, endpoints and the waypoint may be slow on a machine that is busy.
+                workload: Duration::from_secs(5),
+                handshake: Duration::from_secs(10),
                 silence: SILENCE,
+                refused: Duration::from_secs(6),
                 last_request: LAST_REQUEST,
                 ..Timeouts::default()
             },
@@ -178,7 +182,7 @@ impl World {
                 identity: "default/gate".to_owned(),
                 settings: Some(l7::MeshSettings {
                     trust_domain: "cluster.local".to_owned(),
-                    connect_timeout_ms: 2000,
+                    connect_timeout_ms: 10_000,
                     ..l7::MeshSettings::default()
                 }),
                 ..l7::Gateway::default()

@@ -296,9 +296,14 @@ mod tests {
             };
             let test = async {
                 run(&first, 1).await.unwrap();
-                // Tasks of the first request end meanwhile.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                let before = first.used();
+                // Tasks of the first request end meanwhile: until then it uses time.
+                let (mut before, mut equal) = (first.used(), 0);
+                while equal < 10 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    let now = first.used();
+                    equal = if now == before { equal + 1 } else { 0 };
+                    before = now;
+                }
                 run(&second, 200).await.unwrap();
                 first.used() != before
             };
