@@ -36,6 +36,30 @@ func (r *rig) enrolledPod() source.Snapshot {
 	return s
 }
 
+// awaitsInVain is what Await says when its time ends while the agent waits for the pod, however late the agent is.
+func awaitsInVain(t *testing.T, a *Agent, uid, path string) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- a.Await(ctx, uid, path) }()
+	eventually(t, "the pod is waited for", func() error {
+		waiting := 0
+		if err := a.ask(t.Context(), func() { waiting = len(a.waiting) }); err != nil || waiting != 1 {
+			return fmt.Errorf("%d wait, %v", waiting, err)
+		}
+		return nil
+	})
+	select {
+	case err := <-done:
+		t.Errorf("it does not wait: %v", err)
+		return err
+	default:
+	}
+	cancel()
+	return <-done
+}
+
 func TestABirthWaitsForTheCapture(t *testing.T) {
 	r := newRig(t)
 	r.accepted[unit] = true
@@ -78,9 +102,7 @@ func TestABirthThatCannotBeCapturedSaysWhy(t *testing.T) {
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "waiting for the node proxy") {
+	if err := awaitsInVain(t, r.agent, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "waiting for the node proxy") {
 		t.Errorf("got %v", err)
 	}
 	_ = r.agent.ask(t.Context(), func() {
@@ -354,13 +376,14 @@ func TestABirthWaitsForThePodsNamespace(t *testing.T) {
 	r.accepted[unit] = true
 	r.runs(t)
 	r.agent.deliver(r.unjudgedPod())
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "namespace") {
+	eventually(t, "the pod is not as its owner wants it", func() error {
+		if ok, reason, err := r.agent.Captured(t.Context(), unit); err != nil || ok || !strings.Contains(reason, "namespace") {
+			return fmt.Errorf("%v, %q, %v", ok, reason, err)
+		}
+		return nil
+	})
+	if err := awaitsInVain(t, r.agent, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "namespace") {
 		t.Fatalf("a pod that cannot be judged starts: %v", err)
-	}
-	if ok, reason, err := r.agent.Captured(t.Context(), unit); err != nil || ok || !strings.Contains(reason, "namespace") {
-		t.Errorf("as its owner wants it: %v, %q, %v", ok, reason, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- r.agent.Await(t.Context(), unit, "/run/netns/a") }()

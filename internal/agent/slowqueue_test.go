@@ -145,9 +145,7 @@ func TestWhoWaitsForAPodThatTakesLongIsToldWhy(t *testing.T) {
 	if err != nil || len(s.Pods) != 1 || !strings.Contains(s.Pods[0].Reason, "takes long") {
 		t.Errorf("the status is %+v, %v", s, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	if err := a.Await(ctx, "stuck0", "/stuck0"); err == nil || !strings.Contains(err.Error(), "takes long") {
+	if err := awaitsInVain(t, a, "stuck0", "/stuck0"); err == nil || !strings.Contains(err.Error(), "takes long") {
 		t.Errorf("at birth: %v", err)
 	}
 	release()

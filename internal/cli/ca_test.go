@@ -36,7 +36,7 @@ func TestCARotate(t *testing.T) {
 		t.Errorf("exit code %d: %q %q", r.code, r.stdout, r.stderr)
 	}
 	f.ca = sampleCA()[:2]
-	r = f.run("", "ca", "rotate", "--wait", "--timeout", "300ms")
+	r = f.run("", "ca", "rotate", "--wait", "--timeout", "5s")
 	if r.code == 0 || !strings.Contains(r.stderr, "stage publishing") {
 		t.Errorf("exit code %d: %q %q", r.code, r.stdout, r.stderr)
 	}

@@ -319,7 +319,7 @@ func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	if r := f.run("", "wait", "pod/details-v1-a", "--timeout", "10s"); r.code != 0 || r.stdout != "ready: 1 pod\n" {
 		t.Errorf("got %+v", r)
 	}
-	r := f.run("", "wait", "--timeout", "300ms")
+	r := f.waits("300ms")
 	if r.code != ExitFailure || !strings.Contains(r.stderr, "deployment/details-v1 (0 of 2 pods), pod/ratings-v1-b (container b: CrashLoopBackOff)") {
 		t.Errorf("got %+v", r)
 	}

@@ -110,7 +110,7 @@ func TestRolloutRestartChangesTheTemplate(t *testing.T) {
 func TestRolloutStatusWaitsForTheDeployment(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{object("deploy", "web", `{"metadata":{"name":"web"},"spec":{"replicas":2},"status":{"replicas":2,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`)}
-	if r := f.run("", "rollout", "status", "deploy/web", "--timeout", "2s"); r.code != ExitFailure || !strings.Contains(r.stderr, "deployment/web") {
+	if r := f.run("", "rollout", "status", "deploy/web", "--timeout", "5s"); r.code != ExitFailure || !strings.Contains(r.stderr, "deployment/web") {
 		t.Errorf("%+v", r)
 	}
 	f.status, f.declared = api.Status{Control: api.ControlState{Ready: true}}, ""

@@ -314,6 +314,16 @@ func (f *fakeEngine) run(stdin string, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
+// waits runs a wait that is over soon. Where a busy machine left it no time for a look it has more.
+func (f *fakeEngine) waits(timeout string, args ...string) result {
+	f.t.Helper()
+	r := f.run("", append([]string{"wait", "--timeout", timeout}, args...)...)
+	if strings.Contains(r.stderr, "did not say in that time") {
+		r = f.run("", append([]string{"wait", "--timeout", "20s"}, args...)...)
+	}
+	return r
+}
+
 // env is the environment of a command on the fake's machine.
 func (f *fakeEngine) env(stdin io.Reader, stdout, stderr io.Writer) Env {
 	return Env{

@@ -26,7 +26,7 @@ func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := acknowledging(t, func(*fakeEngine, int) {})
 			f.objects[2].Raw = []byte(`{"metadata":{"name":"alone"},"status":{"phase":"Running",` + tt.status + `}}`)
-			r := f.run("", "wait", "--timeout", "250ms", "alone")
+			r := f.waits("250ms", "alone")
 			if r.code != ExitFailure || !strings.Contains(r.stderr, tt.why) || !strings.Contains(r.stderr, tt.fix) || strings.Contains(r.stderr, "next start") {
 				t.Errorf("got %s, want %q and %q", r.stderr, tt.why, tt.fix)
 			}
@@ -57,7 +57,7 @@ func TestWaitForADeploymentSaysWhyItHasNoPods(t *testing.T) {
 	f := newFake(t)
 	f.status = sampleStatus()
 	f.objects = []api.Object{object("deploy", "web", lacking(failure))}
-	if r := f.run("", "wait", "deploy/web", "--timeout", "1s"); r.code != ExitFailure || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "deployment/web (0 of 1 pods of the present version; service account default/web not found)") {
+	if r := f.waits("1s", "deploy/web"); r.code != ExitFailure || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "deployment/web (0 of 1 pods of the present version; service account default/web not found)") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -68,7 +68,7 @@ func TestWaitForADeploymentSaysWhyItsPodsAreNotReady(t *testing.T) {
 	f.objects[0].Raw = []byte(strings.Replace(string(f.objects[0].Raw), `"availableReplicas":1`, `"availableReplicas":0`, 1))
 	f.objects[1].Raw = []byte(`{"metadata":{"name":"web-a","ownerReferences":[{"kind":"Deployment","name":"web","uid":"u-web"}]},
 		"status":{"phase":"Running","containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":3}}}]}}`)
-	r := f.run("", "wait", "--timeout", "250ms", "deploy/web")
+	r := f.waits("250ms", "deploy/web")
 	if want := "deployment/web (0 of 1 pods available), pod/web-a (CrashLoopBackOff: exited with code 3)"; r.code != ExitFailure || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "lateen logs web-a") {
 		t.Errorf("got %s, want %s", r.stderr, want)
 	}
@@ -119,7 +119,7 @@ func TestWaitNamesTheLogOfTheContainerThatCrashed(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{object("pod", "x", `{"metadata":{"name":"x","namespace":"default"},"spec":{"containers":[{"name":"main"},{"name":"side"}]},
 		"status":{"containerStatuses":[{"name":"main","ready":true,"state":{"running":{}}},{"name":"side","state":{"terminated":{"exitCode":3}}}]}}`)}
-	if r := f.run("", "wait", "pod/x", "--timeout", "300ms"); !strings.Contains(r.stderr, "`lateen logs x -c side` shows its output") {
+	if r := f.waits("300ms", "pod/x"); !strings.Contains(r.stderr, "`lateen logs x -c side` shows its output") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -104,7 +104,7 @@ func TestWhatMayBeRefusedIsNeverLiveAndFailsNobodyElse(t *testing.T) {
 			if tt.waits != "" {
 				timeout = "3s" // longer than a refusal has to last
 			}
-			r := f.run("", append([]string{"wait", "--timeout", timeout}, tt.args...)...)
+			r := f.waits(timeout, tt.args...)
 			said := func(name string) string { return name + " (" }
 			switch {
 			case tt.waits != "":
@@ -275,11 +275,11 @@ func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
 	idle := policy
 	idle.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "WaypointRequired", Message: "it is for waypoints"}, beside}
 	f.objects = []api.Object{idle}
-	if r = f.run("", "wait", "--timeout", "2s"); strings.Contains(r.stderr, "authorizationpolicy/deny") || !strings.Contains(r.stderr, "until the control plane answers it is not known") {
+	if r = f.waits("2s"); strings.Contains(r.stderr, "authorizationpolicy/deny") || !strings.Contains(r.stderr, "until the control plane answers it is not known") {
 		t.Errorf("%+v", r)
 	}
 	f.objects = []api.Object{policy}
-	if r = f.run("", "wait", "--timeout", "1s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "until the control plane answers it is not known") || !strings.Contains(r.stderr, "lateen check") {
+	if r = f.waits("1s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "until the control plane answers it is not known") || !strings.Contains(r.stderr, "lateen check") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -211,13 +211,16 @@ func TestAnEndDoesNotWaitForTheReader(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	a := &app{Env: Env{Stdout: w}}
-	looks := 0
-	for began := time.Now(); time.Since(began) < readerPoll; looks++ {
+	// Each would take that long; the quickest of a few tells it from a machine that is busy for a moment.
+	quickest := time.Hour
+	for range 10 {
+		began := time.Now()
 		_, stop := a.untilUnread(t.Context())
 		stop()
+		quickest = min(quickest, time.Since(began))
 	}
-	if looks < 10 {
-		t.Errorf("%d commands ended within %s", looks, readerPoll)
+	if quickest > readerPoll/10 {
+		t.Errorf("the quickest of 10 commands took %s to end", quickest)
 	}
 }
 

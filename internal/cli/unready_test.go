@@ -23,16 +23,16 @@ func TestWaitSeesWhatIsRefusedAsItIsAcknowledged(t *testing.T) {
 		"a pod":                     {func(f *fakeEngine) { f.objects[2] = refusedBy(f.objects[2]) }, []string{"alone"}, ExitFailure, "pod/alone (" + refuses},
 		"a pod of a deployment":     {func(f *fakeEngine) { f.objects[1] = refusedBy(f.objects[1]) }, []string{"deploy/web"}, ExitFailure, "pod/web-a (" + refuses},
 		"not what is waited for":    {func(f *fakeEngine) { f.objects[3] = refusedBy(policy) }, []string{"alone"}, ExitOK, ""},
-		"doubt of a policy, named":  {func(f *fakeEngine) { f.objects[3] = doubted(policy, "MayBeRefused") }, []string{"authorizationpolicy/deny"}, ExitFailure, "not ready within 3s: authorizationpolicy/deny (MayBeRefused"},
+		"doubt of a policy, named":  {func(f *fakeEngine) { f.objects[3] = doubted(policy, "MayBeRefused") }, []string{"authorizationpolicy/deny"}, ExitFailure, "not ready within 8s: authorizationpolicy/deny (MayBeRefused"},
 		"doubt of one, unasked":     {func(f *fakeEngine) { f.objects[3] = doubted(policy, "MayBeRefused") }, nil, ExitOK, "not known: authorizationpolicy/deny (MayBeRefused"},
-		"nothing is known any more": {func(f *fakeEngine) { f.objects[3] = policy }, []string{"authorizationpolicy/deny"}, ExitFailure, "not ready within 3s: authorizationpolicy/deny"},
-		"a pod is not ready now":    {func(f *fakeEngine) { f.objects[2].Raw = []byte(`{"metadata":{"name":"alone"}}`) }, []string{"alone"}, ExitFailure, "not ready within 3s: pod/alone"},
+		"nothing is known any more": {func(f *fakeEngine) { f.objects[3] = policy }, []string{"authorizationpolicy/deny"}, ExitFailure, "not ready within 8s: authorizationpolicy/deny"},
+		"a pod is not ready now":    {func(f *fakeEngine) { f.objects[2].Raw = []byte(`{"metadata":{"name":"alone"}}`) }, []string{"alone"}, ExitFailure, "not ready within 8s: pod/alone"},
 		"nobody tells of acknowledgements": {func(f *fakeEngine) {
 			f.status.Control, f.status.Nodes[0].Proxy = api.ControlState{Ready: true, Error: "its list of clients cannot be read"}, api.ProxyState{}
-		}, []string{"alone"}, ExitFailure, "not ready within 3s: the control plane (its list of clients cannot be read)"},
+		}, []string{"alone"}, ExitFailure, "not ready within 8s: the control plane (its list of clients cannot be read)"},
 		"a pod of which nobody can tell": {func(f *fakeEngine) {
 			f.unasked = "connection refused"
-		}, []string{"alone"}, ExitFailure, "not ready within 3s: the control plane (connection refused)"},
+		}, []string{"alone"}, ExitFailure, "not ready within 8s: the control plane (connection refused)"},
 		"nothing but that": {func(*fakeEngine) {}, []string{"authorizationpolicy/deny"}, ExitOK, ""},
 	}
 	for name, tt := range tests {
@@ -45,8 +45,8 @@ func TestWaitSeesWhatIsRefusedAsItIsAcknowledged(t *testing.T) {
 			})
 			f.objects, f.findings = append(f.objects, accepted(policy)), []api.Finding{}
 			timeout := "60s"
-			if strings.Contains(tt.says, "within 3s") {
-				timeout = "3s"
+			if strings.Contains(tt.says, "within 8s") {
+				timeout = "8s"
 			}
 			r := f.run("", append([]string{"wait", "--timeout", timeout}, tt.args...)...)
 			quiet := !strings.Contains(r.stderr, "not known") && !strings.Contains(r.stderr, "refuse")
@@ -85,7 +85,7 @@ func TestWaitTakesNoAcknowledgementForWhatCameAfterIt(t *testing.T) {
 			f.status.Pods = append(f.status.Pods, api.PodState{Namespace: "default", Name: "web-b", Enrolled: true, Mesh: "pending"})
 		}
 	})
-	if r := f.run("", "wait", "--timeout", "3s", "deploy/web"); r.code != ExitFailure || !strings.Contains(r.stderr, "pod/web-b (not in the mesh yet)") {
+	if r := f.run("", "wait", "--timeout", "8s", "deploy/web"); r.code != ExitFailure || !strings.Contains(r.stderr, "pod/web-b (not in the mesh yet)") {
 		t.Errorf("a deployment's next pod: got %+v", r)
 	}
 }
@@ -102,7 +102,7 @@ func TestWaitForADeploymentIsForThePodsOfItsReplicaSets(t *testing.T) {
 		f := acknowledging(t, func(*fakeEngine, int) {})
 		f.objects[1] = ofSet(owner)
 		f.status.Pods = []api.PodState{{Namespace: "default", Name: "web-5d4-a", Enrolled: true, Mesh: "pending", MeshReason: "port 15008 is in use"}}
-		r := f.run("", "wait", "--timeout", "1s", "deploy/web")
+		r := f.waits("1s", "deploy/web")
 		if says == "" && r.code != ExitOK || says != "" && (r.code != ExitFailure || !strings.Contains(r.stderr, says)) {
 			t.Errorf("owned by %s: got %+v, want %q", owner, r, says)
 		}

@@ -71,7 +71,8 @@ func TestNothingIsRemovedWhileAgentsAreAtWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("not done after 1s"))
+	// It comes as far as the agents within it, however busy the machine.
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("not done after 5s"))
 	defer cancel()
 	if e := said(t, r.Run(ctx)); !strings.Contains(e.Message, "the agent of node n1") || !strings.Contains(e.Fix, "nothing was removed yet") {
 		t.Error(e)

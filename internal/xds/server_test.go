@@ -368,7 +368,8 @@ func BenchmarkFanOut(b *testing.B) {
 
 func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	var mu sync.Mutex // the clock stands still: no answer is ever late
-	f := serve(t, &mu, 200*time.Millisecond)
+	// Nor is anything that is read.
+	f := serve(t, &mu, 5*time.Second)
 	f.open(t)
 	eventually(t, "both answers are taken", func() bool {
 		types := f.server.Clients()[0].Types

@@ -15,7 +15,7 @@ start() { # EXAMPLE PROTOCOL [UPSTREAM]: a server on a free port, whose address 
   local said=$scratch/$1.$2
   "$examples/$1" "--$2" 127.0.0.1:0 "${@:3}" >"$said" 2>&1 &
   servers+=($!)
-  for _ in $(seq 100); do grep -q '^listening ' "$said" && break; sleep 0.1; done
+  for _ in $(seq 600); do grep -q '^listening ' "$said" && break; sleep 0.1; done
   address=$(sed -n 's/^listening //p' "$said")
 }
 check() { # TOOL NAME COMMAND...
@@ -69,7 +69,7 @@ for protocol in h1 h2; do
       check h2load "h1: h2load pipelines requests" says ' 0 failed, 0 errored' h2load --h1 -n 1000 -c 4 -m 4 "http://$http/"
       check h2load "h1: h2load pipelines requests through the proxy" says ' 0 failed, 0 errored' h2load --h1 -n 1000 -c 4 -m 4 "http://$proxy/"
       # The answer's head has 19 bytes.
-      check "" "h1: a tunnel by CONNECT echoes" says '^hello$' timeout 10 bash -c "exec 3<>/dev/tcp/${http/:/\/}; printf 'CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\nhello\n' >&3; head -c 25 <&3"
+      check "" "h1: a tunnel by CONNECT echoes" says '^hello$' timeout 60 bash -c "exec 3<>/dev/tcp/${http/:/\/}; printf 'CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\nhello\n' >&3; head -c 25 <&3"
       ;;
     h2)
       check nghttp "h2: nghttp gets its content back" says '^hello$' nghttp --no-dep -d "$scratch/small" "http://$http/"

@@ -197,7 +197,8 @@ func TestGrpcDeadlinesAndCancellationsPassTheProxy(t *testing.T) {
 			return nil
 		}
 	}
-	soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	// The call is at the server before it ends, however busy the machine.
+	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := calls.EmptyCall(soon, &testgrpc.Empty{}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v", err)

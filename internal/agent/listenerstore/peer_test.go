@@ -64,7 +64,7 @@ func (r *rig) stillOpen(ledger *os.File) {
 }
 
 func TestWithoutPeerPidfdWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
-	r := startWith(t, byNumber, nil)
+	r := startToKill(t, byNumber)
 	cmd := r.spawn()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

@@ -1,6 +1,7 @@
 package listenerstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -81,6 +82,7 @@ type rig struct {
 	pod    *netns.Namespace
 	lost   chan []Lost
 
+	exit     time.Duration                  // see ExitTimeout
 	peer     func(*net.UnixConn) descriptor // how processes are known; nil: as ever
 	complete <-chan struct{}                // see Options
 }
@@ -88,6 +90,14 @@ type rig struct {
 func start(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "listener-store.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	r.serve()
+	return r
+}
+
+// startToKill is start for a test that kills its proxy: on a busy machine a process ends long after its connection.
+func startToKill(t *testing.T, peer func(*net.UnixConn) descriptor) *rig {
+	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "listener-store.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4), exit: 5 * time.Second, peer: peer}
 	r.serve()
 	return r
 }
@@ -106,7 +116,7 @@ func (r *rig) serve() (stop func()) {
 		},
 		Ledgers:     filepath.Join(filepath.Dir(r.path), "ledgers"),
 		Lost:        func(l []Lost) { r.lost <- l },
-		ExitTimeout: 300 * time.Millisecond,
+		ExitTimeout: cmp.Or(r.exit, 300*time.Millisecond),
 		Complete:    r.complete,
 	})
 	if err != nil {
@@ -360,7 +370,7 @@ func (r *rig) lostOne() {
 }
 
 func TestWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
-	r := start(t)
+	r := startToKill(t, nil)
 	cmd := r.spawn()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -482,15 +492,26 @@ func TestAStoreThatEndsLeavesNoSettingBehind(t *testing.T) {
 		}
 		return strings.TrimSpace(string(have))
 	}
-	for range 2 {
-		fd, err := unix.Dup(int(f.Fd()))
-		if err != nil {
-			t.Fatal(err)
+	inode := pod.ID().Inode
+	for tries, looked := 0, false; !looked; tries++ {
+		if tries == 20 {
+			t.Fatal("no listener parts")
 		}
-		p.close(pod.ID().Inode, []io.Closer{descriptor(fd)})
-	}
-	if got := setting(); got != "1" {
-		t.Fatalf("while listeners part: %s", got)
+		for range 2 {
+			fd, err := unix.Dup(int(f.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.close(inode, []io.Closer{descriptor(fd)})
+		}
+		// Under the lock the setting stays as it is. A test that was too late for that finds nothing under way.
+		p.mu.Lock()
+		got := setting()
+		looked = p.begun[inode] != nil
+		p.mu.Unlock()
+		if looked && got != "1" {
+			t.Fatalf("while listeners part: %s", got)
+		}
 	}
 	p.stop()
 	if got := setting(); got != "0" {

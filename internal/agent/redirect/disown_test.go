@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,25 +42,26 @@ func (h *household) capture(t *testing.T, changed bool) {
 func (h *household) dials(t *testing.T, cgroup string, mark int, device string) string {
 	t.Helper()
 	came := make(chan string, 2)
+	var waiting sync.WaitGroup
 	for name, l := range map[string]net.Listener{"proxy": h.outbound, "peer": h.peerApp} {
 		_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(15 * time.Second))
-		go func() {
+		waiting.Go(func() {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
 			came <- name
 			c.Close()
-		}()
+		})
 	}
 	defer func() {
 		for _, l := range []net.Listener{h.outbound, h.peerApp} {
 			_ = l.(*net.TCPListener).SetDeadline(time.Unix(1, 0))
 		}
-		time.Sleep(10 * time.Millisecond)
+		waiting.Wait() // or it takes the next one's connection
 	}()
 	to, limit := netip.AddrPortFrom(h.peerAddr, 8080), 10*time.Second
-	if device != "" {
+	if device != "" && cgroup != h.proxy {
 		// One that is redirected has no answer: that comes by another link. One that passes has it at once.
 		limit = time.Second
 	}

@@ -2,6 +2,7 @@ package redirect
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,8 +41,11 @@ func TestMain(m *testing.M) {
 		}
 		ns, err := netns.Open("/proc/self/fd/3")
 		if err == nil {
-			d := net.Dialer{Control: netnstest.Control(reusable, posed)}
-			d.Timeout, _ = time.ParseDuration(os.Getenv(dialTime))
+			ctx, giveUp := context.WithCancel(context.Background())
+			limit, _ := time.ParseDuration(os.Getenv(dialTime))
+			// Its time begins with the socket: the process may stand still before that.
+			begins := func(int) error { time.AfterFunc(limit, giveUp); return nil }
+			d := net.Dialer{Control: netnstest.Control(reusable, posed, begins)}
 			if from, err := netip.ParseAddrPort(os.Getenv(dialSource)); err == nil {
 				d.LocalAddr = net.TCPAddrFromAddrPort(from)
 			}
@@ -49,7 +53,7 @@ func TestMain(m *testing.M) {
 				if err := withNetRawAlone(); err != nil {
 					return err
 				}
-				c, err := d.Dial("tcp", to)
+				c, err := d.DialContext(ctx, "tcp", to)
 				if err == nil {
 					_, err = c.Write([]byte("hello"))
 					c.Close()

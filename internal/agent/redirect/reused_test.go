@@ -28,7 +28,7 @@ func (p *posing) attack(t *testing.T, from, target netip.AddrPort) (direct bool,
 	}
 	came := make(chan arrival, 2)
 	for _, l := range []net.Listener{p.app, p.inbound} {
-		_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(15 * time.Second))
+		_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second)) // longer than it is tried below
 		go func() {
 			if c, err := l.Accept(); err == nil {
 				from, _ := netip.ParseAddrPort(c.RemoteAddr().String())

@@ -161,9 +161,21 @@ func TestARequestThatIsNotApprovedIsRemoved(t *testing.T) {
 	api := signerAPI(root)
 	signing(t, api, root, nil)
 	r := signed(t, api, false)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := r.opened().(*remote).Sign(ctx, []byte("x"), time.Hour, true)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.opened().(*remote).Sign(ctx, []byte("x"), time.Hour, true)
+		ended <- err
+	}()
+	eventually(t, "the request is made", func() bool { return requestsLeft(t, api) == 1 })
+	select {
+	case err := <-ended:
+		t.Fatalf("it does not wait: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	cancel()
+	err := <-ended
 	if !errors.Is(err, ca.ErrNotSigned) || !strings.Contains(err.Error(), "--ca-signer-approve") {
 		t.Errorf("got %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"lateen.dev/lateen/internal/hostile/cases"
 )
 
-// pipe is a connection whose far end says something, and closes if it is told to.
+// pipe is a connection whose far end has said something, and has closed if it was told to.
 func pipe(t *testing.T, says []byte, closes bool) net.Conn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -22,15 +22,18 @@ func pipe(t *testing.T, says []byte, closes bool) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
+	said := make(chan struct{})
 	go func() {
 		conn, err := listener.Accept()
 		if err != nil {
+			close(said)
 			return
 		}
 		_, _ = conn.Write(says)
 		if closes {
 			_ = conn.(*net.TCPConn).CloseWrite()
 		}
+		close(said)
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}()
@@ -38,6 +41,7 @@ func pipe(t *testing.T, says []byte, closes bool) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-said // so that a far end that is late is not taken for a silent one
 	return conn
 }
 

@@ -230,7 +230,7 @@ func TestTheWaypointIsOneOfTheProxiesAndToldApart(t *testing.T) {
 
 func TestAServiceThatIsNotBoundEndsTheStartWithTheReason(t *testing.T) {
 	e := newWaypointEngine(t, 1<<30)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	b, err := NewWaypoint(e, "mesh", "waypoint").Start(ctx, Topology{Nodes: 2}, func(string) {})
 	if err == nil || b != nil || !strings.Contains(err.Error(), "the waypoint of service echo: the waypoint is not ready") || e.stopped != 1 {
@@ -242,7 +242,7 @@ func TestAServiceThatIsNotBoundEndsTheStartWithTheReason(t *testing.T) {
 func TestAChangeThatNeverComesIntoForceEndsWithTheReason(t *testing.T) {
 	whole := startTime
 	t.Cleanup(func() { startTime = whole })
-	startTime = 300 * time.Millisecond
+	startTime = 5 * time.Second
 	e := newWaypointEngine(t, 0)
 	b := &LocalBench{plane: NewWaypoint(e, "mesh", "waypoint").Local, client: e.Client("mesh"), enrolled: true}
 	e.unsettled = true

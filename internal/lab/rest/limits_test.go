@@ -104,13 +104,13 @@ func TestNobodyKeepsAPlaceForNothing(t *testing.T) {
 
 func TestTheWaitForARunOutlastsTheLimits(t *testing.T) {
 	address := serve(t, func(l *limits) {
-		l.head, l.request, l.answer, l.idle = time.Second, time.Second, time.Second, time.Second
+		l.head, l.request, l.answer, l.idle = 4*time.Second, 4*time.Second, 4*time.Second, 4*time.Second
 	})
-	const query = "/fortio/rest/run?url=http://127.0.0.1:4/&t=3s"
+	const query = "/fortio/rest/run?url=http://127.0.0.1:4/&t=6s"
 	if code, text := ask(t, "GET", "http://"+address+query, ""); code != http.StatusOK || !strings.Contains(text, "DurationHistogram") {
 		t.Errorf("GET: %d %s", code, text)
 	}
-	if code, text := ask(t, "POST", "http://"+address+"/fortio/rest/run", `{"url": "http://127.0.0.1:4/", "t": "3s"}`, "Content-Type: application/json"); code != http.StatusOK || !strings.Contains(text, "DurationHistogram") {
+	if code, text := ask(t, "POST", "http://"+address+"/fortio/rest/run", `{"url": "http://127.0.0.1:4/", "t": "6s"}`, "Content-Type: application/json"); code != http.StatusOK || !strings.Contains(text, "DurationHistogram") {
 		t.Errorf("POST: %d %s", code, text)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/procstat"
@@ -117,7 +116,7 @@ func TestAProcessThatEndsIsAResult(t *testing.T) {
 			if err := syscall.Kill(pids[plane], syscall.SIGKILL); err != nil {
 				return "", err
 			}
-			time.Sleep(50 * time.Millisecond)
+			until(t, "the end of a process", func() bool { return over(t, pids[plane]) })
 		}
 		return answered(1), nil
 	}

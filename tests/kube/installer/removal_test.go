@@ -156,7 +156,7 @@ func TestARemovalThatEndsWhileItsNamespaceGoesCanBeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func(context.CancelFunc, api.Event) {}
-	if e := refused(t, uninstall(10*time.Second, nothing)); !strings.Contains(e.Message, "namespace "+system+" is not gone yet") {
+	if e := refused(t, uninstall(20*time.Second, nothing)); !strings.Contains(e.Message, "namespace "+system+" is not gone yet") {
 		t.Error(e)
 	}
 	if err := end(t.Context(), system); err != nil {

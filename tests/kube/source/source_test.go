@@ -157,6 +157,13 @@ func TestTheSourceOnARealServer(t *testing.T) {
 	if m.source, err = kubesource.New(kubesource.Options{Config: &reader, Logger: slog.New(slog.NewTextHandler(m, nil))}); err != nil {
 		t.Fatal(err)
 	}
+	// The server makes these by itself after its start: later than the first batch they would be a second one.
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		m.eventually("namespace "+name, func() bool {
+			_, err := m.admin.Resource(namespaces).Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil
+		})
+	}
 	m.put(namespaces, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
 	m.put(accounts, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: shop}\n")
 	m.put(roles, role(""))
@@ -244,8 +251,9 @@ func TestTheSourceOnARealServer(t *testing.T) {
 	})
 
 	// The selector of EndpointSlices is one that the server understands as it is meant.
-	for name, by := range map[string]string{"own": "me", "of-pods": model.EndpointSliceController} {
-		m.put(slices, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: "+name+", namespace: shop, labels: {kubernetes.io/service-name: s, endpointslice.kubernetes.io/managed-by: "+by+"}}\naddressType: IPv4\nendpoints: [{addresses: [192.0.2.1]}]\n")
+	// The one that is not followed is there first: a watch that had it would tell of it before the other.
+	for _, x := range [][2]string{{"of-pods", model.EndpointSliceController}, {"own", "me"}} {
+		m.put(slices, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: "+x[0]+", namespace: shop, labels: {kubernetes.io/service-name: s, endpointslice.kubernetes.io/managed-by: "+x[1]+"}}\naddressType: IPv4\nendpoints: [{addresses: [192.0.2.1]}]\n")
 	}
 	m.put(pods, pod("second"))
 	m.eventually("the slice", func() bool {
