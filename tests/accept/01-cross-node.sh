@@ -11,7 +11,10 @@ check "echo and client are ready" eventually 60 bash -c "'$LATEEN' --name $MESH 
 client_node=$(node_of client) echo_node=$(node_of echo)
 check "client ($client_node) and echo ($echo_node) are on different nodes" [ "$client_node" != "$echo_node" ]
 
-fetch() { lateen exec deploy/client -- curl -sS --max-time 5 "http://echo:8080/?size=$1" -o /dev/null -w '%{http_code}'; }
+fetch() { lateen exec deploy/client -- curl -sS --max-time 15 "http://echo:8080/?size=$1" -o /dev/null -w '%{http_code}'; }
+# A ready pod comes to its service's name and address a moment later than to the list of pods.
+served() { [ "$(fetch 64)" = 200 ]; }
+eventually 30 served >/dev/null
 equal "without the mesh the service answers by name" 200 "$(fetch 64)"
 
 # What crosses between the nodes, watched by a tool that is not ours.
@@ -20,10 +23,12 @@ sniff() {
   nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
   eventually 30 grep -q 'listening on' "$1.log" >/dev/null
 }
-unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
+# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
+marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
+unsniff() { eventually 30 marked "$1" >/dev/null || not_ok "the capture $1 does not come to its end"; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 plain_requests() { tcpdump -r "$1" -A 2>/dev/null | grep -c 'GET /?size='; }
 
-sniff "$WORK/plain.pcap"; fetch 65 >/dev/null; unsniff
+sniff "$WORK/plain.pcap"; fetch 65 >/dev/null; unsniff "$WORK/plain.pcap"
 check "without the mesh the capture shows the request in the clear" [ "$(plain_requests "$WORK/plain.pcap")" -gt 0 ]
 
 check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
@@ -34,7 +39,7 @@ check "connections go through the tunnel" eventually 20 tunnelled
 
 sniff "$WORK/mesh.pcap"
 equal "with the mesh the service answers by name" 200 "$(fetch 67)"
-unsniff
+unsniff "$WORK/mesh.pcap"
 equal "no request crosses in the clear" 0 "$(plain_requests "$WORK/mesh.pcap")"
 check "what crosses goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n tcp port 15008 2>/dev/null | grep -q ."
 equal "nothing crosses to any other port" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"
@@ -44,9 +49,11 @@ line() { proxy_log "$1" | grep 'connection complete' | grep "direction=\"$2\"" |
 check "the client's node logs both identities" eventually 30 line "$client_node" outbound
 check "the server's node logs both identities" eventually 30 line "$echo_node" inbound
 metric() { proxy_metrics "$1" | grep '^istio_tcp_connections_opened_total' | grep "reporter=\"$2\"" | grep "source_principal=\"$client_id\"" | grep "destination_principal=\"$echo_id\"" | found 'connection_security_policy="mutual_tls"'; }
-check "metrics at the source" metric "$client_node" source
-check "metrics at the destination" metric "$echo_node" destination
+check "metrics at the source" eventually 15 metric "$client_node" source
+check "metrics at the destination" eventually 15 metric "$echo_node" destination
 handshakes() { proxy_metrics "$1" | awk -v r="reporter=\"$2\"" '/^lateen_tunnels_opened_total/ && index($0, r) {n += $2} END {print n + 0}'; }
+same() { [ "$(handshakes "$client_node" source)" = "$(handshakes "$echo_node" destination)" ]; }
+eventually 15 same >/dev/null
 began=$(handshakes "$client_node" source)
 check "TLS handshakes are counted where they begin: $began" [ "$began" -ge 1 ]
 equal "and once more where they end" "$began" "$(handshakes "$echo_node" destination)"

@@ -39,6 +39,9 @@ Y
 refuses "an unknown field" "$WORK/unknown.yaml" 'unknown\.yaml' 'rulez' 'typo' '(:|line )(5|6|7|8|9|10)'
 check "the good document beside it is applied" lateen get serviceaccount fine
 
+# A ready pod comes to its service's name and address a moment later than to the list of pods.
+answers() { lateen exec deploy/client -- curl -sf --max-time 15 http://echo:8080/ -o /dev/null; }
+eventually 30 answers >/dev/null || not_ok "the first service does not answer before there are two"
 ip=$(lateen get service echo -o json | jq -r '.spec.clusterIP')
 cat >"$WORK/twin.yaml" <<Y
 apiVersion: v1
@@ -49,7 +52,8 @@ spec:
   ports: [{port: 8080}]
 Y
 refuses "two services with one address" "$WORK/twin.yaml" 'twin' 'echo' "$ip"
-equal "the first service stays live" 200 "$(lateen exec deploy/client -- curl -sS --max-time 4 http://echo:8080/ -o /dev/null -w '%{http_code}')"
+fetch() { lateen exec deploy/client -- curl -sS --max-time 15 http://echo:8080/ -o /dev/null -w '%{http_code}'; }
+equal "the first service stays live" 200 "$(fetch)"
 
 # What is deleted need not be valid, or nobody could take away what a stricter version refuses.
 sed '1,/^---/d' "$WORK/unknown.yaml" >"$WORK/gone.yaml"

@@ -9,7 +9,8 @@ check "up" lateen up --nodes 2
 check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
 check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled") | select(.status.conditions[]? | select(.type=="Ready" and .status=="True"))] | length >= 2'; }
-check "captured" eventually 60 enrolled
+known() { enrolled && lateen wait; }
+check "captured" eventually 60 known
 client_node=$(node_of client) echo_node=$(node_of echo)
 echo_ip=$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("echo")) | .status.podIP')
 cp "/proc/$(engine_pid)/root$RUN/pki/root-cert.pem" "$WORK/root.pem"
@@ -25,7 +26,7 @@ check_not "no token, no certificate" ask -identity $client
 sed 's/..$/xx/' "$RUN/nodes/$client_node/token" >"$WORK/forged"
 check_not "a forged token gets no certificate" ask -token-file "$WORK/forged" -identity $client
 refusals() { in_fabric curl -sf http://127.0.0.1:15014/metrics | grep -E '^lateen_control_[a-z_]*(certificate|cert|ca)[a-z_]*total' | found -iE 'refus|denied|error|unauth'; }
-check "refusals are counted" refusals
+check "refusals are counted" eventually 15 refusals
 
 CA_CERT=$(ls "$RUN"/control/ca/*cert*.pem "$RUN"/control/*cert*.pem 2>/dev/null | head -1)
 CA_KEY=$(ls "$RUN"/control/ca/*key*.pem "$RUN"/control/*key*.pem 2>/dev/null | head -1)

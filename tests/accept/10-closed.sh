@@ -10,21 +10,28 @@ check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
 check "ready, captured, known to every proxy" lateen wait deployment/echo deployment/client
 check "everything" lateen wait
 
-# What is to be killed: by the pids that the engine reports now, so that nothing else can be meant.
-kill_parts() { lateen status -o json | jq -r "$1" | while read -r pid; do kill -KILL "$pid"; done; }
+# What is to be killed: by the pids that the engine reports now, so that nothing else can be meant. A part that does not run has the
+# pid 0, which would mean this script's own group.
+kill_parts() { lateen status -o json | jq -r "$1 | select(. > 1)" | while read -r pid; do kill -KILL "$pid"; done; }
 restarted() { lateen status -o json | jq -e "$1" >/dev/null; }
-serving() { [ "$(lateen exec deploy/client -- curl -sS --max-time 2 http://echo:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
+serving() { [ "$(lateen exec deploy/client -- curl -sS --max-time 10 http://echo:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
 
 nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/all.pcap" tcp and not port 15012 2>"$WORK/tcpdump.log" & SNIFF=$!
 check "watching the wire" eventually 30 grep -q 'listening on' "$WORK/tcpdump.log"
 load() { # SECONDS FILE: a new connection for each request
   lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 200 --connections 8 --no-keepalive --warmup 0s --timeout 2s --duration "$1s" --json - >"$2" 2>/dev/null
 }
-load 14 "$WORK/load.json" & LOAD=$!
+load 20 "$WORK/load.json" & LOAD=$!
+# The load ends at once where its first connections find nobody.
+at_work() { grep -q 'dst.hbone_addr=' "$RUN"/nodes/*/proxy.log; }
+eventually 30 at_work >/dev/null || not_ok "the load does not begin"
 for _ in 1 2 3; do sleep 2; kill_parts '.nodes[].proxy.pid'; done
 sleep 2; kill_parts '.nodes[].agent.pid, .control.pid'
 wait $LOAD
 check "service is back" eventually 30 serving
+# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
+marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
+eventually 30 marked "$WORK/all.pcap" >/dev/null || not_ok "the capture does not come to its end"
 kill "$SNIFF"; wait "$SNIFF" 2>/dev/null
 check "requests were served in between" [ "$(jq .counts.ok "$WORK/load.json")" -gt 500 ]
 equal "no request crossed between the nodes in the clear" 0 "$(tcpdump -r "$WORK/all.pcap" -A 2>/dev/null | grep -c 'GET /?size=77')"
@@ -36,11 +43,11 @@ kind: AuthorizationPolicy
 metadata: {name: nobody, namespace: default}
 spec: {action: DENY, rules: [{}]}
 Y
-denied() { ! serving; }
+denied() { lateen wait authorizationpolicy/nobody && ! serving; }
 check "denied" eventually 30 denied
-sleep 1
 # curl by curl: the load generator gives up when its target answers nothing at all.
-lateen exec deploy/client -- sh -c 'end=$(($(date +%s) + 10)); while [ "$(date +%s)" -lt $end ]; do curl -s --max-time 2 http://echo:8080/ -o /dev/null -w "%{http_code}\n"; done' >"$WORK/denied" & LOAD=$!
+# It ends when all kills and rewrites are done, or after two minutes.
+lateen exec deploy/client -- sh -c 'end=$(($(date +%s) + 120)); until [ -e /tmp/enough ] || [ "$(date +%s)" -ge $end ]; do curl -s --max-time 2 http://echo:8080/ -o /dev/null -w "%{http_code}\n"; done' >"$WORK/denied" & LOAD=$!
 for _ in 1 2; do sleep 2; kill_parts '.nodes[].proxy.pid'; done
 sleep 1; kill_parts '.control.pid'; sleep 1; kill_parts '.nodes[].proxy.pid, .nodes[].agent.pid, .control.pid'
 # The same denial, written wider and narrower: at no moment is it gone.
@@ -49,6 +56,9 @@ for i in 1 2 3 4 5 6; do
   jq -n --arg s "$selector" '{apiVersion: "security.istio.io/v1", kind: "AuthorizationPolicy", metadata: {name: "nobody", namespace: "default"}, spec: ({action: "DENY", rules: [{}]} + (if $s == "{}" then {} else {selector: {matchLabels: {app: "echo"}}} end))}' | lateen apply -f - >/dev/null 2>&1
   sleep 0.3
 done
+many() { [ "$(grep -c '^000' "$WORK/denied")" -gt 50 ]; }
+eventually 60 many >/dev/null
+lateen exec deploy/client -- touch /tmp/enough
 wait $LOAD
 equal "through kills and rewrites no denied request was served" 0 "$(grep -c '^200' "$WORK/denied")"
 check "denied requests were made all the while ($(wc -l <"$WORK/denied"))" [ "$(grep -c '^000' "$WORK/denied")" -gt 50 ]

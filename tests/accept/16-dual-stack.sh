@@ -11,7 +11,7 @@ manifest() {
 }
 ready() { lateen get pods -o json | jq -e '[.items[] | select(.status.conditions[]? | select(.type=="Ready" and .status=="True"))] | length >= 2'; }
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
-fetch() { lateen exec deploy/client -- curl -sS "-$1" --max-time 5 "http://echo:8080/?size=$2" -o /dev/null -w '%{http_code}'; }
+fetch() { lateen exec deploy/client -- curl -sS "-$1" --max-time 15 "http://echo:8080/?size=$2" -o /dev/null -w '%{http_code}'; }
 
 check "up with both families" lateen up --nodes 2 --ip-families dual --node n1=eu/eu-1 --node n2=eu/eu-2
 equal "nodes say where they are" eu/eu-2 "$(lateen get nodes -o json | jq -r '.items[] | select(.metadata.name == "n2") | .metadata.labels | .["topology.kubernetes.io/region"] + "/" + .["topology.kubernetes.io/zone"]')"
@@ -21,6 +21,9 @@ equal "the service has an address of each family" "IPv4,IPv6 2" "$(lateen get sv
 equal "and so has every pod" 2 "$(lateen get pods -o json | jq '[.items[].status.podIPs | length] | min')"
 client_node=$(node_of client) echo_node=$(node_of echo)
 check "client ($client_node) and echo ($echo_node) are on different nodes" [ "$client_node" != "$echo_node" ]
+# A ready pod comes to its service's name and addresses a moment later than to the list of pods.
+served() { [ "$(fetch 4 64) $(fetch 6 64)" = "200 200" ]; }
+eventually 30 served >/dev/null
 for f in 4 6; do equal "without the mesh, IPv$f" 200 "$(fetch $f 64)"; done
 
 check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
@@ -36,10 +39,12 @@ sniff() {
   nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
   eventually 30 grep -q 'listening on' "$1.log" >/dev/null
 }
-unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
+# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
+marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
+unsniff() { eventually 30 marked "$1" >/dev/null || not_ok "the capture $1 does not come to its end"; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 sniff "$WORK/mesh.pcap"
 for f in 4 6; do equal "with the mesh, IPv$f" 200 "$(fetch $f 67)"; done
-unsniff
+unsniff "$WORK/mesh.pcap"
 equal "no request crosses in the clear" 0 "$(tcpdump -r "$WORK/mesh.pcap" -A 2>/dev/null | grep -c 'GET /?size=')"
 for f in ip ip6; do check "what crosses over $f goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n $f and tcp port 15008 2>/dev/null | grep -q ."; done
 equal "nothing with a payload crosses to any other port over IPv4" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'ip and tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"
@@ -55,7 +60,7 @@ spec:
   rules:
     - from: [{source: {ipBlocks: ["fd00:10:244:1::/64", "fd00:10:244:2::/64"]}}]
 Y
-denied() { ! fetch 6 66; }
+denied() { lateen wait authorizationpolicy/no-six && ! fetch 6 66; }
 check "IPv6 is refused" eventually 30 denied
 equal "IPv4 is served" 200 "$(fetch 4 66)"
 check "down" lateen down

@@ -11,12 +11,13 @@ ready() { lateen get pods -o json | jq -e '[.items[] | select(.status.conditions
 check "ready" eventually 60 ready
 check "enrol default" lateen label ns default istio.io/dataplane-mode=ambient
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
-check "captured" eventually 20 enrolled
+known() { enrolled && lateen wait; }
+check "captured" eventually 30 known
 echo_node=$(node_of echo) client_node=$(node_of client)
 ip4=$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("echo")) | .status.podIPs[0].ip')
 ip6=$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("echo")) | .status.podIPs[1].ip')
 probe4=169.254.7.127 probe6=fd16:9254:7127:1337:ffff:ffff:ffff:ffff
-as_root() { in_node "$echo_node" curl -gsS -o /dev/null --max-time 3 "$@"; }
+as_root() { in_node "$echo_node" curl -gsS -o /dev/null --max-time 10 "$@"; }
 
 check "root on the node is served while policy allows it (IPv4)" as_root "http://$ip4:8080/"
 check "root on the node is served while policy allows it (IPv6)" as_root "http://[$ip6]:8080/"
@@ -32,7 +33,7 @@ kind: AuthorizationPolicy
 metadata: {name: nobody, namespace: default}
 spec: {}
 Y
-refused() { ! as_root "http://$ip4:8080/" && ! as_root "http://[$ip6]:8080/"; }
+refused() { lateen wait peerauthentication/default authorizationpolicy/nobody && ! as_root "http://$ip4:8080/" && ! as_root "http://[$ip6]:8080/"; }
 check "root on the node is now refused, plainly, in both families" eventually 30 refused
 check "and its refusal is in the access log" eventually 30 bash -c "grep 'direction=\"inbound\"' '$RUN/nodes/$echo_node/proxy.log' | grep -q 'error=.*policy rejection'"
 check_not "root bound to the probe's address is refused (IPv4)" as_root --interface "$probe4" "http://$ip4:8080/"
@@ -58,13 +59,17 @@ for family, level, option, source, to in ((socket.AF_INET, socket.SOL_IP, 19, pr
     except OSError:
         pass
 P
-sleep 3
+# Packets stand in the file in their order: with one that the prober sent from now on, all that the pod spoofed is there.
+spoofed=$(date +%s.%N)
+probed() { tcpdump -r "$WORK/spoof.pcap" -tt -n 'tcp and not src port 4711' 2>/dev/null | awk -v since="$spoofed" '$1 > since {n++} END {exit !n}'; }
+eventually 30 probed >/dev/null
 kill "$SNIFF" 2>/dev/null; wait "$SNIFF" 2>/dev/null
 equal "no packet of a spoofing pod reaches the server" 0 "$(tcpdump -r "$WORK/spoof.pcap" -n 'tcp[tcpflags] & tcp-syn != 0 and src port 4711' 2>/dev/null | wc -l)"
 equal "nor over IPv6" 0 "$(tcpdump -r "$WORK/spoof.pcap" -n 'ip6 and src port 4711' 2>/dev/null | wc -l)"
 check "while the prober's own packets do" bash -c "tcpdump -r '$WORK/spoof.pcap' -n 2>/dev/null | grep -q ."
 
-check "the pods stayed ready" ready
+# One probe that is late makes a pod unready for a moment; one that is refused does so for good.
+check "the pods stayed ready" eventually 15 ready
 check "a new pod becomes ready under the same policies" lateen delete pod "$(pod_of echo)"
 fresh() { lateen get pods -o json | jq -e --arg old "$ip4" '[.items[] | select(.metadata.name | startswith("echo")) | select(.status.podIP != $old) | select(.status.conditions[]? | select(.type=="Ready" and .status=="True"))] | length >= 1'; }
 check "it is ready" eventually 30 fresh

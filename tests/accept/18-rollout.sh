@@ -12,12 +12,13 @@ check "known to every proxy" lateen wait
 
 pods() { lateen get pods -o json | jq -r '.items[].metadata.name | select(startswith("echo-"))' | sort; }
 first=$(pods)
-lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 100 --connections 8 --no-keepalive --warmup 0s --timeout 5s --duration 14s --json - >"$WORK/load.json" 2>/dev/null & LOAD=$!
-sleep 1
+lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 100 --connections 8 --no-keepalive --warmup 0s --timeout 15s --duration 30s --json - >"$WORK/load.json" 2>/dev/null & LOAD=$!
+at_work() { grep -q 'dst.hbone_addr=' "$RUN"/nodes/*/proxy.log; }
+eventually 30 at_work >/dev/null || not_ok "the load does not begin"
 roll() { # ROUND: what `kubectl rollout restart` does
   lateen get deployment echo -o json | jq --arg r "$1" 'del(.status, .metadata.resourceVersion, .metadata.uid, .metadata.creationTimestamp, .metadata.generation) | .spec.replicas = 2 | .spec.template.metadata.annotations["kubectl.kubernetes.io/restartedAt"] = $r' | lateen apply -f -
 }
-rolled() { [ "$(pods | wc -l)" = 2 ] && [ -z "$(comm -12 <(echo "$1") <(pods))" ]; }
+rolled() { local now; now=$(pods); [ "$(wc -l <<<"$now")" = 2 ] && [ -z "$(comm -12 <(echo "$1") <(echo "$now"))" ]; }
 for round in 1 2 3; do
   old=$(pods)
   check "roll over, round $round" roll "$round"
@@ -27,5 +28,5 @@ wait $LOAD
 equal "no request failed, waited in vain or was left unsent" "0 0 0" "$(jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$WORK/load.json")"
 check "they were many ($(jq .counts.ok "$WORK/load.json"))" [ "$(jq .counts.ok "$WORK/load.json")" -gt 1000 ]
 check "the pods that served first are gone" [ -z "$(comm -12 <(echo "$first") <(pods))" ]
-check "peers were told to leave the tunnels of pods that were being deleted" grep -q "a pod is being deleted" "$RUN/nodes/n2/proxy.log"
+check "peers were told to leave the tunnels of pods that were being deleted" eventually 15 grep -q "a pod is being deleted" "$RUN/nodes/n2/proxy.log"
 finish

@@ -140,7 +140,7 @@ Y
 check "it is known" eventually 15 knows '"younger.example"'
 
 get() { # NAMESPACE URL [TIMES]: who answered, each once
-  lateen exec -n "$1" deploy/client -- sh -c "for i in \$(seq ${3:-1}); do curl -sf --max-time 5 '$2' || echo nobody; done" 2>/dev/null | sort -u | tr '\n' ' ' | sed 's/ $//'
+  lateen exec -n "$1" deploy/client -- sh -c "for i in \$(seq ${3:-1}); do curl -sf --max-time 15 '$2' || echo nobody; done" 2>/dev/null | sort -u | tr '\n' ' ' | sed 's/ $//'
 }
 crossed() { # PATTERN: "tls" or "plain" for the last outbound connections of n1 that match
   grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'connection complete' | grep "$1" | tail -5 |
@@ -163,11 +163,12 @@ refused() { # DESCRIPTION URL WORDS
   check "    the log says why" eventually 30 grep -q "$3" "$RUN/nodes/n1/proxy.log"
 }
 
-serves "a service's endpoints all serve it" "a b c" tls 'dst.service="who.default' http://who/ 24
+# Chance chooses among endpoints: of three, forty turns leave one out once in four million runs.
+serves "a service's endpoints all serve it" "a b c" tls 'dst.service="who.default' http://who/ 40
 serves "near endpoints go first" a tls 'dst.service="close.default' http://close/ 12
 serves "so does one on the same node" a tls 'dst.service="same-node.default' http://same-node/ 12
 serves "a local policy takes no other" a tls 'dst.service="local.default' http://local/ 12
-serves "a headless service's pods serve it" "a b c" tls 'dst.workload="[abc]-' http://pods:8080/ 24
+serves "a headless service's pods serve it" "a b c" tls 'dst.workload="[abc]-' http://pods:8080/ 40
 serves "a pod serves by its address" a tls "dst.workload=\"a-" "http://$a_ip:8080/"
 serves "what publishes endpoints that are not ready is served" late tls 'dst.service="eager.default' http://eager/
 refused "what does not is refused" http://patient/ 'service default/patient.default.svc.cluster.local has no endpoint for port 80: 1 known, 1 not ready'
@@ -175,8 +176,8 @@ serves "a ServiceEntry with an address" ext plain 'dst.service="static.example"'
 serves "a ServiceEntry with a name" ext plain 'dst.service="dns.example"' http://dns.example/
 refused "a name that nobody knows is refused" http://nobody.example/ 'knows no address of nobody.invalid'
 watch
-serves "an endpoint that is a Service by its name is that Service" "a b c" tls 'dst.service="who.default.svc.cluster.local"' http://alias.example/sealed 24
-serves "an endpoint that is a pod by its name is that pod" "a b c" tls 'dst.service="pod-name.example"' http://pod-name.example/sealed 24
+serves "an endpoint that is a Service by its name is that Service" "a b c" tls 'dst.service="who.default.svc.cluster.local"' http://alias.example/sealed 40
+serves "an endpoint that is a pod by its name is that pod" "a b c" tls 'dst.service="pod-name.example"' http://pod-name.example/sealed 40
 serves "and one that is outside the mesh is seen on the wire" ext plain 'dst.service="dns.example"' http://dns.example/open
 refused "a service that is its own endpoint is refused" http://circle/sealed 'service default/circle.default.svc.cluster.local has the endpoint .* leads back to the service itself'
 # While it watches: what it has not written yet when it is told to end is lost, and would be missed below as well.
@@ -187,7 +188,7 @@ equal "and nothing of what a name of the mesh led to" 0 "$(in_clear sealed)"
 equal "an address of several entries is the oldest's for others" ext "$(get default http://240.1.0.20/)"
 equal "and a namespace's own for its clients" a "$(get other http://240.1.0.20/)"
 serves "a ServiceEntry for names of a kind" ext plain 'dst.service="\*.wild.example"' http://one.wild.example/
-serves "a ServiceEntry that selects pods" "a b c" tls 'dst.service="selected.example"' http://selected.example/ 24
+serves "a ServiceEntry that selects pods" "a b c" tls 'dst.service="selected.example"' http://selected.example/ 40
 serves "a ServiceEntry that selects machines" ext plain 'dst.service="machines.example"' http://machines.example/
 serves "a range that is passed through" ext plain "dst.addr=$ext_ip:8080" "http://$ext_ip:8080/"
 equal "what a namespace keeps to itself serves it" ext "$(get other http://private.example/)"

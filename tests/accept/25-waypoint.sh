@@ -80,17 +80,19 @@ hop() { # POD ARGUMENT...: the program in a pod's network
 trap 'kill "${HOPS[@]}" 2>/dev/null; cleanup' EXIT
 echo_ip=$(ip_of echo) client_ip=$(ip_of client)
 vip=$(lateen get svc echo -o json | jq -r .spec.clusterIP)
-call() { lateen exec deploy/client -- curl -sS --max-time 5 "$1" 2>&1; }
+call() { lateen exec deploy/client -- curl -sS --max-time 15 "$1" 2>&1; }
 through() { [[ $(call "$1") == "hop "* ]]; }
-straight() { lateen exec deploy/client -- curl -sf --max-time 5 -o "/tmp/x" "$1" && ! through "$1"; }
+straight() { lateen exec deploy/client -- curl -sf --max-time 15 -o "/tmp/x" "$1" && ! through "$1"; }
 seen() { tail -1 "$WORK/$1.json" | jq -r "$2"; }
 
 # Away: nobody listens there yet.
 check "bind the service" lateen label svc echo istio.io/use-waypoint=way
-away() { ! lateen exec deploy/client -- curl -sf --max-time 5 -o /tmp/x http://echo:8080/; }
+away() { ! lateen exec deploy/client -- curl -sf --max-time 15 -o /tmp/x http://echo:8080/; }
 check "while the waypoint does not listen, nobody goes around it" eventually 30 away
 log_says() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'error=' | found "$1"; }
-check "the log names what was refused" eventually 30 log_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
+# An attempt may have failed for another reason, so each look makes one of its own.
+refusal_says() { away && log_says "$1"; }
+check "the log names what was refused" eventually 30 refusal_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
 
 hop way -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json"
 hop canary -identity spiffe://cluster.local/ns/default/sa/canary -record "$WORK/canary.json"
@@ -108,7 +110,7 @@ lateen get svc echo -o json | jq '.metadata.annotations["istio.io/use-waypoint-c
 shared() { through http://echo:8080/; [ -s "$WORK/canary.json" ]; }
 check "the canary gets a share" eventually 30 shared
 before=$(wc -l <"$WORK/canary.json") all=$(cat "$WORK"/{way,canary}.json | wc -l)
-lateen exec deploy/client -- sh -c 'for i in $(seq 100); do curl -s --max-time 5 http://echo:8080/; done' >"$WORK/many"
+lateen exec deploy/client -- sh -c 'for i in $(seq 100); do curl -s --max-time 15 http://echo:8080/; done' >"$WORK/many"
 equal "everybody is answered" 100 "$(grep -c '^hop ' "$WORK/many")"
 equal "each once" 100 "$(($(cat "$WORK"/{way,canary}.json | wc -l) - all))"
 share=$(($(wc -l <"$WORK/canary.json") - before))
@@ -138,12 +140,14 @@ check "bind the service again" lateen label svc echo istio.io/use-waypoint=way
 check "through it" eventually 30 through http://echo:8080/
 check "its pods go" lateen scale deployment/way --replicas 0
 check "nobody goes around it" eventually 15 away
-check "the log names the waypoint, and what to do" eventually 30 log_says 'service default/echo.default.svc.cluster.local is behind the waypoint .*way.*check that its pods run'
+check "the log names the waypoint, and what to do" eventually 30 refusal_says 'service default/echo.default.svc.cluster.local is behind the waypoint .*way.*check that its pods run'
 check "its Gateway goes" lateen delete gateway way
-check "the control plane knows" lateen wait
-check "still nobody goes around it" away
 bound() { lateen get svc echo -o json | jq -r '.status.conditions[] | select(.type == "WaypointBound") | .status + ": " + .message'; }
-check "the service says so" grep -q '^False: waypoint default/way is not there.*its connections are refused' <(bound)
+unbound() { bound | found '^False: waypoint default/way is not there.*its connections are refused'; }
+known() { unbound && lateen wait; }
+check "the control plane knows" eventually 30 known
+check "still nobody goes around it" away
+check "the service says so" eventually 15 unbound
 check "until its owner says otherwise" lateen label svc echo istio.io/use-waypoint=none --overwrite
 check "then it is reached without a waypoint" eventually 30 straight http://echo:8080/
 check "a service that is born behind a waypoint" lateen apply -f - <<'Y'
@@ -152,7 +156,8 @@ kind: Service
 metadata: {name: born, labels: {istio.io/use-waypoint: way}}
 spec: {selector: {app: echo}, ports: [{name: http, port: 8080}]}
 Y
-check "and is not there" lateen wait
-born() { lateen exec deploy/client -- curl -s -o /dev/null --max-time 3 http://born:8080/; }
+heard() { proxy_page n1 /config_dump -f | found 'born\.default\.svc' && lateen wait; }
+check "and is not there" eventually 30 heard
+born() { lateen exec deploy/client -- curl -s -o /dev/null --max-time 15 http://born:8080/; }
 check_not "is reached by nobody" born
 finish

@@ -57,19 +57,19 @@ load "$WORK/alone" quiet 1 1 3
 # The quiet pod is measured while the loud one is at work, all of the time.
 beside() { # NAME CONNECTIONS FLAGS...
   local name=$1 connections=$2; shift 2
-  load "$WORK/loud-$name" loud "$connections" 4 8 "$@" & local loud=$!
+  load "$WORK/loud-$name" loud "$connections" 4 12 "$@" & local loud=$!
   sleep 5
   load "$WORK/quiet-$name" quiet 1 0 5 "$@"
   wait $loud
 }
 beside kept $LOUD
-quiet=$(on_one "$WORK/quiet-kept" 1 5) loud=$(on_one "$WORK/loud-kept" $LOUD 8)
+quiet=$(on_one "$WORK/quiet-kept" 1 5) loud=$(on_one "$WORK/loud-kept" $LOUD 12)
 equal "the quiet pod loses nothing" 0 "$(failures "$WORK/quiet-kept")"
 check "its connection has its turns: $quiet answers in 10 s ($(on_one "$WORK/alone" 1 3) alone), $loud on each of $LOUD others: $(times "$quiet" "$loud") times as many" \
   at_least "$(times "$quiet" "$loud")" 3
 
 beside new $STORM --no-keepalive
-quiet=$(on_one "$WORK/quiet-new" 1 5) loud=$(on_one "$WORK/loud-new" $STORM 8)
+quiet=$(on_one "$WORK/quiet-new" 1 5) loud=$(on_one "$WORK/loud-new" $STORM 12)
 equal "with new connections it loses nothing either" 0 "$(failures "$WORK/quiet-new")"
 check "they have their turns: $quiet one after the other in 10 s, $loud in each of $STORM other rows: $(times "$quiet" "$loud") times as many" \
   at_least "$(times "$quiet" "$loud")" 3

@@ -10,8 +10,7 @@ STRANGER=54321
 stranger() { in_node n1 setpriv --reuid $STRANGER --regid $STRANGER --clear-groups -- curl -s --max-time 5 "$@"; }
 log_level() { lateen proxy log-level n1; }
 level=$(log_level)
-proxy_pid() { lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.pid'; }
-before=$(proxy_pid)
+before=$(proxy_pid n1)
 
 check "the operator reads the configuration" lateen proxy config n1
 check "the operator asks for the log level" [ -n "$level" ]
@@ -46,12 +45,12 @@ check_not "nor to read its configuration" stranger -f --unix-socket "$socket" ht
 check "while root is answered there" curl -sf --unix-socket "$socket" -o /dev/null http://proxy/config_dump
 chmod 700 "$RUN/nodes/n1"; chmod 600 "$socket"
 equal "the log level is as before" "$level" "$(log_level)"
-equal "the proxy is as before" "$before" "$(proxy_pid)"
+equal "the proxy is as before" "$before" "$(proxy_pid n1)"
 check "the operator quits it, and another one takes its place" lateen proxy replace n1
 check "with the pages" eventually 20 lateen proxy config n1
-check_not "it is another process" [ "$before" = "$(proxy_pid)" ]
-check "readiness stays open to the network" in_node n2 curl -sf --max-time 15 -o /dev/null http://10.243.0.11:15021/healthz/ready
-check "so do metrics" in_node n2 curl -sf --max-time 15 -o /dev/null http://10.243.0.11:15020/metrics
+check_not "it is another process" [ "$before" = "$(proxy_pid n1)" ]
+check "readiness stays open to the network" eventually 15 in_node n2 curl -sf --max-time 15 -o /dev/null http://10.243.0.11:15021/healthz/ready
+check "so do metrics" eventually 15 in_node n2 curl -sf --max-time 15 -o /dev/null http://10.243.0.11:15020/metrics
 
 # Pods on the node's network.
 check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
@@ -91,7 +90,7 @@ check "all are ready" lateen wait
 host_ip() { lateen get pods -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name == $p) | .status.podIP + " " + (.metadata.annotations["ambient.istio.io/redirection"] // "plain")'; }
 equal "the pod has the node's address and is not captured" "10.243.0.12 plain" "$(host_ip far)"
 status_says() { local said; said=$(lateen status); grep -q 'default  *far .* outside ' <<<"$said" && grep -q "shares its node's network" <<<"$said"; }
-check "status says that it is outside the mesh" status_says
+check "status says that it is outside the mesh" eventually 15 status_says
 described() { lateen proxy config n1 | jq -e '.workloads[] | select(.name == "far") | (.networkMode | ascii_downcase | gsub("_"; "")) == "hostnetwork" and (.protocol | ascii_downcase) == "tcp"'; }
 check "the proxies know it as on its node's network, without a tunnel" eventually 20 described
 get() { lateen exec "$1" -- curl -sf -o /dev/null --max-time 15 "$2"; }
@@ -99,11 +98,11 @@ for name in near far; do
   check "a captured pod reaches $name by its service" eventually 20 get deploy/client "http://$name/?size=16"
   check "and by its address" get deploy/client "http://$(host_ip $name | cut -d' ' -f1):18080/?size=16"
 done
-check "and by the headless service's name" get deploy/client "http://hosts:18080/?size=16"
+check "and by the headless service's name" eventually 20 get deploy/client "http://hosts:18080/?size=16"
 client_node=$(node_of client)
 plain() { proxy_log "$client_node" | grep 'direction="outbound"' | grep "10.243.0.12:18080" | tail -1 | grep -v 'dst.hbone_addr='; }
 check "in plaintext, as the access log says" eventually 20 plain
-check "a pod on a node's network reaches a captured one by its service" get pod/far http://echo.default.svc.cluster.local:8080/?size=16
+check "a pod on a node's network reaches a captured one by its service" eventually 20 get pod/far http://echo.default.svc.cluster.local:8080/?size=16
 check "apply STRICT" lateen apply -f - <<Y
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
@@ -170,8 +169,8 @@ check "it is updated" lateen wait deploy/everywhere
 check "without it" lateen delete deployment everywhere
 
 # While the proxy and the agent are away their ports are anybody's: nobody is to be taken in.
-# squat PORT: a stranger in the node's network takes the port as soon as it is free, and keeps it for a while.
-squat() { lateen exec pod/third -- timeout 120 sh -c "until timeout 60 lateen-load serve --listen '[::]:$1'; do sleep 0.005; done" >"$WORK/squat-$1" 2>&1 & }
+# squat PORT: a stranger in the node's network takes the port as soon as it is free, and keeps it for longer than all checks take.
+squat() { lateen exec pod/third -- timeout 400 sh -c "until timeout 400 lateen-load serve --listen '[::]:$1'; do sleep 0.005; done" >"$WORK/squat-$1" 2>&1 & }
 squatted() { # PORT...: strangers have them all
   local port
   for port; do
@@ -182,7 +181,8 @@ squatted() { # PORT...: strangers have them all
 ousted() {
   local kind=$1 pid; shift
   squatted "$@" && return
-  pid=$(lateen status -o json | jq -r --arg k "$kind" '.nodes[] | select(.name == "n1") | .[$k].pid // empty')
+  # While none runs its pid is 0, which would mean this script's own group.
+  pid=$(lateen status -o json | jq -r --arg k "$kind" '.nodes[] | select(.name == "n1") | .[$k].pid // 0 | select(. > 1)')
   [ -z "$pid" ] || kill -KILL "$pid"
   sleep 2
   squatted "$@"
@@ -191,7 +191,7 @@ for port in 15014 15020 15021; do squat $port; done
 check "a stranger has the proxy's ports while it is away" eventually 60 ousted proxy 15020 15021
 check "and the agent's" eventually 60 ousted agent 15014
 back() { lateen proxy config n1 >/dev/null && [ "$(lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.ready and .agent.ready')" = true ]; }
-check "both are back whoever has their ports" eventually 40 back
+check "both are back whoever has their ports" eventually 60 back
 check "the stranger has them still" squatted 15014 15020 15021
 check "traffic goes on" eventually 20 get deploy/client "http://echo:8080/?size=16"
 

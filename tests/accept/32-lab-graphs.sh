@@ -86,7 +86,7 @@ check "sizes without such a scenario are refused" [ "$code" = 64 -a -z "${out##*
 equal "no control plane is left" "" "$(pgrep -f "lateen-cp-scale-" || true)"
 
 echo "# the scorecard"
-"$LATEEN" lab scorecard --load 3s -o json >card.json 2>card.log & lab_pid=$!
+"$LATEEN" lab scorecard --load 3s -o json >card.json 2>card.log & lab_pid=$! card=$!
 wait $lab_pid; code=$? lab_pid=
 equal "it is filled: $(tail -1 card.log)" 0 $code
 row() { jq -r --arg c "$1" '[.rows[] | select(.criterion | startswith($c)) | .value] | join(" ")' card.json; }
@@ -98,5 +98,5 @@ equal "none while certificates are renewed and the root is replaced" "0 0" "$(ro
 equal "none while it leaves" "0 0" "$(row 'requests failed while it left')"
 equal "nothing of the application is restarted, whatever happens" "0 0 0 0" "$(row 'processes of the application restarted')"
 equal "requests were made throughout" true "$(jq '[.rows[] | select(.unit == "requests") | .of >= 100] | all and length == 14' card.json)"
-equal "no mesh is left" "" "$(find /run/lateen -maxdepth 1 -name 'card-*' 2>/dev/null)"
+equal "no mesh is left" "" "$(find /run/lateen -maxdepth 1 -name "card-$card*" 2>/dev/null)"
 finish

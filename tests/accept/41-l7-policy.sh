@@ -6,9 +6,9 @@ source "$(dirname "$0")/lib.sh"
 check "up" lateen up --nodes 2
 with_echo "$ROOT/samples/echo/echo.yaml"
 echo_ip=$(pod_ip echo-)
-call() { lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 "$@"; }
+call() { lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 20 "$@"; }
 answers() { [ "$(call "${@:2}")" = "$1" ]; }
-body() { lateen exec deploy/client -- curl -s --max-time 5 "$@"; }
+body() { lateen exec deploy/client -- curl -s --max-time 20 "$@"; }
 way_log() { lateen logs deployment/way 2>&1; }
 
 equal "before the waypoint a request goes straight" 200 "$(call http://echo:8080/)"

@@ -63,7 +63,7 @@ spec:
   rules: [{to: [{operation: {paths: [/admin, "/admin/*"]}}]}]
 Y
 check "known to every proxy" lateen wait
-denied() { [ "$(lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 5 "http://site:$FIRST/admin")" = 403 ]; }
+denied() { [ "$(lateen exec deploy/client -- curl -s -o /dev/null -w '%{http_code}' --max-time 20 "http://site:$FIRST/admin")" = 403 ]; }
 check "and to the waypoint" eventually 20 denied
 
 others=()

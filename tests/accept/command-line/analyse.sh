@@ -13,7 +13,7 @@ policy() { printf -- '---\napiVersion: security.istio.io/v1\nkind: Authorization
   printf -- '---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: migrate}\nspec: {}\n'
 } >"$WORK/analyse.yaml"
 # fetched: the client gets an answer of the echo service.
-fetched() { lateen exec deploy/client -- curl -sf -m 5 -o /dev/null 'http://echo:8080/?size=16'; }
+fetched() { lateen exec deploy/client -- curl -sf -m 20 -o /dev/null 'http://echo:8080/?size=16'; }
 # judged TEXT: what was said, without the order of objects and without hints.
 judged() { grep -E '^(warning|note):|^  fix:' <<<"$1" | sort; }
 

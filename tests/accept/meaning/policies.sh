@@ -22,9 +22,9 @@ Y
 }
 
 # policies_code NAMESPACE: what the client there gets of web, 000 if it is refused.
-policies_code() { lateen exec -n "$1" deploy/client -- curl -sS --max-time 4 http://web.shop:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null || true; }
+policies_code() { lateen exec -n "$1" deploy/client -- curl -sS --max-time 20 http://web.shop:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null || true; }
 # policies_plain: the same of a client outside the mesh, which has no identity.
-policies_plain() { in_node n1 curl -sS --max-time 4 "http://$(pod_ip web shop):8080/" -o /dev/null -w '%{http_code}' 2>/dev/null || true; }
+policies_plain() { in_node n1 curl -sS --max-time 20 "http://$(pod_ip web shop):8080/" -o /dev/null -w '%{http_code}' 2>/dev/null || true; }
 # policies_said, policies_told TEXT: what the author of the policy is told.
 policies_said() { lateen get authorizationpolicy meaning -n shop -o json | jq -r '[.. | .conditions? // empty | .[]? | .message // ""] | join(" ")'; }
 
@@ -55,7 +55,7 @@ Y
   policies_meaning "ALLOW of the mesh's trust domain and a namespace" 000 200 000 <<'Y'
 rules: [{from: [{source: {trustDomains: [cluster.local], namespaces: [b]}}]}]
 Y
-  check "is accepted as it is written" policies_told "as it is written"
+  check "is accepted as it is written" eventually 10 policies_told "as it is written"
   policies_meaning "ALLOW but of the mesh's trust domain admits who has none" 000 000 200 <<'Y'
 rules: [{when: [{key: source.trustDomain, notValues: [cluster.local]}]}]
 Y
@@ -88,17 +88,17 @@ Y
   policies_meaning "ALLOW of how a trust domain ends cannot be judged and admits nobody" 000 000 000 <<'Y'
 rules: [{from: [{source: {trustDomains: ["*.local"], namespaces: [b]}}]}]
 Y
-  check "and says so" policies_told 'cannot judge trustDomains "*.local"; rules of this ALLOW policy that use them are dropped'
+  check "and says so" eventually 10 policies_told 'cannot judge trustDomains "*.local"; rules of this ALLOW policy that use them are dropped'
   policies_meaning "DENY of that denies by the rest" 200 000 200 <<'Y'
 action: DENY
 rules: [{from: [{source: {trustDomains: ["*.local"], namespaces: [b]}}]}]
 Y
-  check "and says that it denies more" policies_told "deny more than written"
+  check "and says that it denies more" eventually 10 policies_told "deny more than written"
   policies_meaning "DENY of nothing else denies nobody" 200 200 200 <<'Y'
 action: DENY
 rules: [{when: [{key: source.trustDomain, values: ["*.local"]}]}]
 Y
-  check "and says that, too" policies_told "denies nothing"
+  check "and says that, too" eventually 10 policies_told "denies nothing"
 
   printf 'apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: meaning, namespace: shop}\nspec: {rules: [{from: [{source: {trustDomain: [cluster.local]}}]}]}\n' >"$WORK/meaning.yaml"
   check_not "a field that nobody knows is refused" lateen apply -f "$WORK/meaning.yaml"

@@ -47,9 +47,9 @@ trap 'kill "${HOPS[@]}" 2>/dev/null; cleanup' EXIT
 translation_hop -record "$WORK/waypoint.json"
 translation_hop -listen :15009 -pass "$(pod_ip web- shop):15008" -record "$WORK/gateway.json"
 
-translation_call() { lateen exec -n a deploy/client -- curl -sS --max-time 5 "$1" 2>&1; }
+translation_call() { lateen exec -n a deploy/client -- curl -sS --max-time 20 "$1" 2>&1; }
 translation_through() { [[ $(translation_call http://web.shop:8080/) == "hop "* ]]; }
-translation_straight() { lateen exec -n a deploy/client -- curl -sf --max-time 5 -o /tmp/x http://web.shop:8080/ && ! translation_through; }
+translation_straight() { lateen exec -n a deploy/client -- curl -sf --max-time 20 -o /tmp/x http://web.shop:8080/ && ! translation_through; }
 # translation_told KIND/NAME WORDS: the object's author is told so.
 translation_told() { lateen get "${1%/*}" "${1#*/}" -n shop -o json | jq -e --arg words "$2" '[.. | .message? // empty | select(type == "string" and contains($words))] | length > 0'; }
 
@@ -61,7 +61,7 @@ metadata: {name: ports}
 spec: {ports: [{name: db, port: 3306}, {name: grpc, port: 81, appProtocol: grpc-web}, {name: x, port: 82, appProtocol: kubernetes.io/h2c}, {name: http-web, port: 83}]}
 Y
 translation_ports() { [ "$(in_fabric curl -s "http://127.0.0.1:15014/debug/resources?type=Address" | jq -r '.[] | select(.name == "shop/ports.shop.svc.cluster.local") | [.content.service.ports[] | .appProtocol // "UNKNOWN"] | join(" ")')" = "TCP UNKNOWN HTTP2 HTTP11" ]; }
-check "are sent as Istio sends them" eventually 10 translation_ports
+check "are sent as Istio sends them" eventually 20 translation_ports
 check "they go" lateen delete service ports -n shop
 
 # An empty label ends the search for a waypoint.
@@ -70,7 +70,7 @@ check "web is reached through it" eventually 30 translation_through
 lateen get svc web -n shop -o json | jq '.metadata.labels["istio.io/use-waypoint"] = "" | del(.status)' >"$WORK/svc.json"
 check "web has an empty label of its own" lateen apply -f "$WORK/svc.json"
 check "and is reached without a waypoint" eventually 30 translation_straight
-check "its author is told why" translation_told svc/web "label istio.io/use-waypoint is empty"
+check "its author is told why" eventually 15 translation_told svc/web "label istio.io/use-waypoint is empty"
 check "without the label" lateen label svc web -n shop istio.io/use-waypoint-
 check "the namespace's waypoint counts again" eventually 30 translation_through
 check "shop has none any more" lateen label ns shop istio.io/use-waypoint-
@@ -124,7 +124,7 @@ translation_asked() { jq -r .authority "$WORK/gateway.json" | grep -cx "$1"; }
 translation_far() { # until one of them went by the gateway, and all were served
   local i
   for i in $(seq 40); do
-    [ "$(lateen exec -n a deploy/client -- curl -sS --max-time 5 -o /tmp/x -w '%{http_code}' http://240.3.0.1:8080/)" = 200 ] || { echo "request $i failed"; proxy_log n1 | tail -3; return 1; }
+    [ "$(lateen exec -n a deploy/client -- curl -sS --max-time 20 -o /tmp/x -w '%{http_code}' http://240.3.0.1:8080/)" = 200 ] || { echo "request $i failed"; proxy_log n1 | tail -3; return 1; }
     [ "$(translation_asked wide.example.com:8080)" = 0 ] || return 0
   done
   echo "none of 40 went by the gateway"; return 1
