@@ -14,10 +14,14 @@ CLIENT=$(pod_ip plain client1)
 VIP=$(service_ip plain echo)
 stats() { in_pod plain/client1 curl -s "http://$1:8080/stats" | jq -r ".$2"; }
 
-check "DNS: the Service by its short name" get plain/client1 http://echo/
-check "DNS: the Service by its full name, from the other node" get plain/client2 http://echo.plain.svc.cluster.local/
+check "DNS: the Service by its short name" eventually 60 get plain/client1 http://echo/
+check "DNS: the Service by its full name, from the other node" eventually 60 get plain/client2 http://echo.plain.svc.cluster.local/
 check_not "DNS: a name that is not there" get plain/client1 http://missing.plain.svc.cluster.local/
 
+# A node's rules follow the Service's endpoints, a moment after these are ready.
+NETNS=$(pod_netns plain client1)
+both_answer() { [ "$(for _ in {1..20}; do in_netns "$NETNS" curl -s --max-time 30 "http://$VIP/"; done | grep -o 'node=node[12]' | sort -u | wc -l)" = 2 ]; }
+check "both servers are reached through the Service" eventually 60 both_answer
 before=$(($(stats "$IP1" requests) + $(stats "$IP2" requests)))
 for _ in {1..40}; do in_pod plain/client1 curl -s "http://$VIP/"; done >"$WORK/answers"
 equal "40 requests to the Service are 40 at its pods" 40 "$(($(stats "$IP1" requests) + $(stats "$IP2" requests) - before))"
@@ -42,16 +46,15 @@ has_image() { on_node "$1" ctr -n k8s.io images ls -q | found -x docker.io/local
 for n in node1 node2; do check "$n has the image" has_image $n; done
 
 # A component goes and comes back, as suites make it.
-NETNS=$(pod_netns plain client1)
 check "the API server ends" "$KUBE/ctl" stop kube-apiserver
 check_not "and answers no more" k get --raw=/readyz --request-timeout=2s
 check "meanwhile the pods answer" in_netns "$NETNS" curl -sf "http://$VIP/"
 check "it starts again" "$KUBE/ctl" start kube-apiserver
 check "and answers" eventually 60 k get --raw=/readyz
 check "the other node loses its power" "$KUBE/ctl" stop node2
-check_not "and its pod answers no more" in_pod plain/client1 curl -s --max-time 5 "http://$IP2:8080/"
+check_not "and its pod answers no more" in_netns "$NETNS" curl -s --max-time 5 "http://$IP2:8080/"
 check "it comes back" "$KUBE/ctl" start node2
-check "its pods run again" eventually 60 bash -c "'$KUBE/k' -n plain exec client2 -- wget -qO- http://echo/"
+check "its pods run again" eventually 120 bash -c "'$KUBE/k' -n plain exec client2 -- wget -qO- http://echo/"
 check "both nodes are Ready again" k wait --for=condition=Ready node/node1 node/node2 --timeout=120s
 k delete namespace plain --wait=false >/dev/null
 finish

@@ -20,7 +20,9 @@ check "the parts of an Istio are there" api apply -f "$parts/parts.yaml"
 take_over --dry-run >"$WORK/same" 2>&1
 check "an Istio as its charts install it means the same" grep -q "Everything means the same here" "$WORK/same"
 
-check "objects that mean something else are applied" api apply -f "$parts/objects.yaml"
+check "the kinds are served" api wait --for=condition=Established customresourcedefinitions --all --timeout=60s
+# Discovery tells clients of them a moment later.
+check "objects that mean something else are applied" eventually 60 api apply -f "$parts/objects.yaml"
 take_over --dry-run >"$WORK/text" 2>"$WORK/errors"
 equal "the dry run succeeds" 0 $?
 for object in shop/asleep shop/accounts shop/port shop/outside; do

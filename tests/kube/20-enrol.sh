@@ -17,6 +17,7 @@ CLIENT=$(pod_ip enrol client1)
 
 load_begin kept enrol/client1 --url "http://$VIP/" --qps 40 --connections 4
 load_begin new enrol/client1 --url "http://$VIP/" --qps 20 --connections 2 --no-keepalive
+check "connections are there from before" eventually 60 some_open enrol/client1 80 4
 sleep 2
 check "the namespace gets the label, under load" k label namespace enrol istio.io/dataplane-mode=ambient
 check "its four pods are captured" eventually 60 captured enrol 4
@@ -63,10 +64,13 @@ spec:
 Y
 check "it ends well" k -n enrol wait --for=jsonpath='{.status.phase}'=Succeeded pod/newborn --timeout=120s
 unwatch_wire
-check "its request was answered" bash -c "'$KUBE/k' -n enrol logs newborn | grep -q path=/marker-newborn"
+check "its request was answered" eventually 60 bash -c "'$KUBE/k' -n enrol logs newborn | grep -q path=/marker-newborn"
 equal "and no packet shows it" 0 "$(in_clear marker-newborn)"
 k -n enrol delete pod newborn --wait=false >/dev/null
 
+# Of four servers these two stay: their addresses are used below.
+stay() { local p; for p in $(pods enrol app=echo); do k -n enrol annotate pod "$p" controller.kubernetes.io/pod-deletion-cost=100 || return 1; done; }
+check "the servers are those that stay" stay
 check "two more servers are started" k -n enrol scale deployment/echo --replicas=4
 check "they become ready" k -n enrol rollout status deployment/echo --timeout=120s
 check "and are captured" eventually 60 captured enrol 6
@@ -105,6 +109,8 @@ spec:
       containers: [{name: taken, image: docker.io/local/echo:1, imagePullPolicy: Never, command: [nc, -l, -p, "15008"]}]
 Y
 check "its Deployment is as it should be" lateen wait -n enrol deployment/taken --timeout 120s
+listens() { in_pod "enrol/$(pods enrol app=taken)" ss -Hltn 'sport = :15008' | grep .; }
+check "and its program has the port" eventually 60 listens
 check "the pod is to be in the mesh and cannot be captured" k -n enrol label pod -l app=taken istio.io/dataplane-mode=ambient
 not_yet() { local said; ! said=$(lateen wait -n enrol deployment/taken --timeout 10s 2>&1) && found 'pod/taken-.*not in the mesh yet' <<<"$said" || { echo "$said"; return 1; }; }
 check "lateen wait for the Deployment names it" not_yet

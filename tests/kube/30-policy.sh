@@ -46,7 +46,9 @@ spec:
   action: ALLOW
   rules: [{to: [{operation: {methods: [GET]}}]}]
 Y
-sleep 3
+# The policy before it refuses the client as well, for another reason.
+none_allowed() { refused && server_log | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/policy/sa/client"' | found 'none allowed'; }
+check "takes the place of the denial" eventually 60 none_allowed
 check "admits nobody" refused
 check "the policies go" k -n policy delete authorizationpolicy/no-client peerauthentication/default
 check "the client is served" eventually 60 served
@@ -80,6 +82,6 @@ Y
 told() { local said; ! said=$("$@" 2>&1) && grep -q 'ipBlocks\[0\].*write an address' <<<"$said" || { echo "$said"; return 1; }; }
 check "lateen wait does not call it ready" eventually 30 told lateen wait -n policy authorizationpolicy/nonsense --timeout 20s
 listed() { lateen status | grep 'policy/nonsense' | found 'ipBlocks\[0\].*write an address'; }
-check "lateen status lists it with field and fix" listed
+check "lateen status lists it with field and fix" eventually 60 listed
 k delete namespace policy stranger --wait=false >/dev/null
 finish

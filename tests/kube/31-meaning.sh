@@ -7,11 +7,12 @@ check "echo servers and clients in the mesh" echo_in meaning istio.io/dataplane-
 control=$(pods lateen-system app=lateen-control | head -1)
 # resource NAME FILTER: what jq says of the content of a resource that the control plane sends.
 resource() { in_pod "lateen-system/$control" curl -sf 'http://127.0.0.1:15014/debug/resources?type=Address' | jq -r --arg name "$1" ".[] | select(.name == \$name) | .content | $2"; }
-says() { [ "$(resource "$1" "$2")" = "$3" ] || { echo "it is $(resource "$1" "$2")"; return 1; }; }
+says() { local got; got=$(resource "$1" "$2") && [ "$got" = "$3" ] || { echo "it is $got"; return 1; }; }
 
 # A Service without a selector, as a database's operator has it: the slice names the leader.
 leader=$(pod_on meaning app=echo node2)
-cluster=$(in_pod "lateen-system/$control" curl -sf 'http://127.0.0.1:15014/debug/resources?type=Address' | jq -r --arg pod "//Pod/meaning/$leader" '[.[].name | select(endswith($pod))][0] | split("/")[0]')
+cluster() { in_pod "lateen-system/$control" curl -sf 'http://127.0.0.1:15014/debug/resources?type=Address' | jq -er --arg pod "//Pod/meaning/$leader" '[.[].name | select(endswith($pod))][0] // empty | split("/")[0]'; }
+cluster=$(eventually 60 cluster) || not_ok "the control plane knows the pod: $cluster"
 slice() { # NAMESPACE OF THE POD, ADDRESS
   k apply -f - <<Y
 apiVersion: discovery.k8s.io/v1
@@ -44,7 +45,7 @@ check "the slice is no workload beside it" says "$cluster/discovery.k8s.io/Endpo
 check "another namespace's slice is said to name it" slice policy "$(pod_ip meaning "$leader")"
 check "and it does not serve the Service any more" eventually 30 says "$cluster//Pod/meaning/$leader" "$offers" ""
 check "nor at an address that it has not" slice meaning 10.99.99.99
-sleep 1
+check "which is a plain address" eventually 30 says "$cluster/discovery.k8s.io/EndpointSlice/meaning/leader-1/10.99.99.99" .workload.name leader-1
 check "it does not serve either" says "$cluster//Pod/meaning/$leader" "$offers" ""
 check "the slice is as it was" slice meaning "$(pod_ip meaning "$leader")"
 check "it is reached again" eventually 60 leading
@@ -61,7 +62,7 @@ check "Istio's addresses are in its status" k -n meaning patch serviceentry kept
 check "it is to have addresses" k -n meaning label serviceentry kept networking.istio.io/enable-autoallocate-ip-
 check "it has Istio's" eventually 30 says meaning/kept.example.com '[.service.addresses[].address] | join(" ")' "$(printf '\360\360\000\115' | base64) $(printf '\040\001\000\002\000\000\000\000\000\000\000\000\000\000\000\167' | base64)"
 kept() { k -n lateen-system get configmap lateen-assignments -o json | jq -e '.data.addresses | fromjson | .["meaning/kept.example.com"] == ["240.240.0.77", "2001:2::77"]'; }
-check "they are kept" kept
+check "they are kept" eventually 30 kept
 check "the status has them still" bash -c "'$KUBE/k' -n meaning get serviceentry kept -o json | jq -e '.status.addresses | length == 2'"
 
 check "a CronJob's run" k apply -f - <<'Y'

@@ -9,7 +9,7 @@ told() { condition "$1" message | found "$2" || { condition "$1" message; return
 
 check "a Gateway, as the command prints it" bash -c "'$ROOT/bin/lateen' waypoint generate -n ways | '$KUBE/k' apply -f -"
 check "it has a Deployment" eventually 60 k -n ways get deployment waypoint
-check "a Service and an account" k -n ways get service/waypoint serviceaccount/waypoint
+check "a Service and an account" eventually 60 k -n ways get service/waypoint serviceaccount/waypoint
 check "its pods are admitted, and run" k -n ways rollout status deployment/waypoint --timeout=120s
 check "the condition says so" eventually 60 says waypoint Deployed
 check "and the command" lateen waypoint apply -n ways --wait
@@ -35,6 +35,8 @@ check "the condition names ConfigMap, key and field" eventually 60 told waypoint
 check "the pods go on" k -n ways rollout status deployment/waypoint --timeout=60s
 check "parameters with a budget" k -n ways patch configmap options --type=merge -p '{"data":{"deployment":"spec: {minReadySeconds: 1}","podDisruptionBudget":"spec: {maxUnavailable: 1}"}}'
 check "which is made" eventually 90 k -n ways get poddisruptionbudget waypoint
+scaled() { local got; got=$(k -n ways get deployment waypoint -o jsonpath='{.spec.minReadySeconds} {.spec.replicas}'); [ "$got" = "1 2" ] || { echo "$got"; return 1; }; }
+check "the Deployment is written as well, and its replicas stay" eventually 90 scaled
 check "pods of more rights" k -n ways patch configmap options --type=merge -p '{"data":{"deployment":"spec: {template: {spec: {hostNetwork: true}}}"}}'
 check "are refused" eventually 90 told waypoint 'hostNetwork'
 

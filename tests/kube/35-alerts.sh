@@ -18,6 +18,8 @@ spec: {}
 Y
 refused() { [ "$(code alerts/client1 "http://$IP2:8080/")" = 000 ]; }
 check "refuses somebody" eventually 60 refused
+logged() { k -n lateen-system logs -l app=lateen-node --tail=-1 --since=1h | found 'policy rejection'; }
+check "and a log tells of it" eventually 60 logged
 
 check "a pod whose sandbox could not be made" k create -f - <<'Y'
 apiVersion: v1
@@ -38,7 +40,8 @@ check "the page shows commands" [ "$(find "$blocks" -type f | wc -l)" -gt 20 ]
 by_reader() {
   local out
   out=$(cd "$ROOT" && in_fabric env PATH="$tools:$PATH" KUBECONFIG="$RUN/kubeconfig" COMPLAINTS="$WORK/complaints" timeout 120 bash -c '
-    trap "jobs -p | xargs -r kill" EXIT
+    # The next block listens on the same port.
+    trap "jobs -p | xargs -r kill; wait" EXIT
     exec 3>&1
     while IFS= read -r line; do
       case $line in
@@ -50,6 +53,7 @@ by_reader() {
       esac
     done' <"$1" 2>&1) || { echo "$out"; return 1; }
 }
+check "lateen check finds nothing wrong" eventually 60 lateen check
 declare -A done_already=()
 for block in "$blocks"/*; do
   text=$(cat "$block")

@@ -63,10 +63,10 @@ spec:
 Y
 check "is resolved in captured pods" eventually 60 shows api.example.com 240.1.0.1
 check "a pod outside asks for it, and for a name that it knows" k -n kube-system run asker --restart=Never --image=docker.io/local/echo:1 --image-pull-policy=Never --command -- \
-  sh -c 'nslookup kubernetes.default.svc.cluster.local; nslookup api.example.com; true'
+  sh -c 'nslookup kubernetes.default.svc.cluster.local; nslookup api.example.com; echo asked-both'
 check "and ends" k -n kube-system wait --for=jsonpath='{.status.phase}'=Succeeded pod/asker --timeout=120s
-elsewhere() { local out; out=$(k -n kube-system logs asker) && grep -qw 'Address.*10\.96\.0\.1' <<<"$out" && ! grep -q 240.1.0.1 <<<"$out" || { echo "$out"; return 1; }; }
-check "it is not resolved there" elsewhere
+elsewhere() { local out; out=$(k -n kube-system logs asker) && grep -q asked-both <<<"$out" && grep -qw 'Address.*10\.96\.0\.1' <<<"$out" && ! grep -q 240.1.0.1 <<<"$out" || { echo "$out"; return 1; }; }
+check "it is not resolved there" eventually 30 elsewhere
 k -n kube-system delete pod asker --wait=false >/dev/null
 k delete namespace probes --wait=false >/dev/null
 finish

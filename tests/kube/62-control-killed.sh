@@ -7,7 +7,6 @@ source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.sh"
 stage
 
-leader() { k -n lateen-system get lease lateen-control -o jsonpath='{.spec.holderIdentity}' | sed 's/-[a-z0-9]*$//'; }
 leads() { local l; l=$(leader_raw); [ -n "$l" ] && [ "$l" != "$1" ]; }
 leader_raw() { k -n lateen-system get lease lateen-control -o jsonpath='{.spec.holderIdentity}'; }
 replicas() { k -n lateen-system get pods -l app=lateen-control -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null) | .metadata.name'; }
@@ -27,7 +26,8 @@ check "lines are answered" eventually 60 line
 
 load_all
 sleep 2
-first=$(leader_raw) pod=$(leader)
+# The holder is a pod and a life of it.
+first=$(leader_raw) pod=${first%-*}
 read -r node id <<<"$(container lateen-system "$pod")"
 check "the replica that leads is killed ($pod)" kill_container "$node" "$id"
 check "at that moment a policy" policy apply

@@ -18,7 +18,7 @@ Y
 }
 runs() { k -n "$1" wait --for=condition=Ready "pod/$2" --timeout=120s; }
 agents() { k -n lateen-system get pods -l app=lateen-agent --field-selector "spec.nodeName=node1" -o name; }
-no_agent() { [ -z "$(agents)" ]; }
+no_agent() { local a; a=$(agents) && [ -z "$a" ] || { echo "$a"; return 1; }; }
 
 check "echo servers and clients in the mesh" echo_in away istio.io/dataplane-mode=ambient
 check "a namespace outside" k create namespace away-plain
@@ -43,7 +43,8 @@ check_not "it has not started" [ "$(field away-plain in .status.phase)" = Runnin
 rm -f "$(node_files node1)/run/lateen/sandboxes.json"
 IP1=$(pod_ip away client1)
 check "a process of the captured pod makes itself a network with the pod's address" k -n away exec client1 -- \
-  sh -c "busybox unshare -Urn sh -c 'ip address add $IP1/32 dev lo && ip link set lo up && exec sleep 1000' >/dev/null 2>&1 & sleep 1; kill -0 \$!"
+  sh -c "busybox unshare -Urn sh -c 'ip address add $IP1/32 dev lo && ip link set lo up && : >/tmp/posed && exec sleep 1000' >/dev/null 2>&1 &
+    for i in \$(busybox seq 300); do [ ! -e /tmp/posed ] || break; sleep 0.1; done; [ -e /tmp/posed ] && kill -0 \$!"
 check "the agents are back" k -n lateen-system patch daemonset lateen-agent --type=json -p '[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]'
 check "and ready" k -n lateen-system rollout status daemonset/lateen-agent --timeout=120s
 check "the pod that waited starts" runs away-plain in

@@ -31,10 +31,16 @@ check "both" eventually 60 captured apart 1
 
 KEPT=2
 watch_wire tcp and not port 6443
+# The client has reached the pod itself before the node is lost.
+LOST=$(pod_netns faults "$(pod_on faults app=echo node2)") CLIENT=$(pod_ip faults client1)
+there() { [ "$(in_netns "$LOST" ss -Htn state established "sport = :8080" | grep -cwF "$CLIENT")" -ge 2 ]; }
+ask_begin there "$NS1" "$IP2:8080" -mode keep -workers 2 -rate 4 -timeout 90s
+check "a client of the other node has connections to a pod there" eventually 60 there
 ask_begin new "$NS1" "$VIP:80" -mode new -workers 8 -rate 40 -timeout 90s
 ask_begin kept-here "$NS1" "$IP1:8080" -mode keep -workers $KEPT -rate 10
-ask_begin there "$NS1" "$IP2:8080" -mode keep -workers 2 -rate 4 -timeout 90s
 ask_begin outside "$OUT1" "$(pod_ip outside "$(pod_on outside app=echo node1)"):8080" -mode new -workers 2 -rate 20
+check "and to one of its own node" eventually 60 open_at "$NS1" "$IP1" 8080 $KEPT
+check "the wire shows what the pod outside asks" eventually 60 seen_in_clear marker-plain
 sleep 3
 proxy=$(part_on node node1)
 tunnels() { k -n lateen-system exec "$1" -- true 2>/dev/null; in_pod "lateen-system/$1" curl -s --max-time 30 http://127.0.0.1:15020/metrics | awk '/^lateen_tunnels_closed_total/ && /reporter="source"/ && /(lost|unresponsive)/ {n += $2} END {print n + 0}'; }
@@ -74,7 +80,7 @@ check "it has power again" "$KUBE/ctl" start node2
 check "it is Ready" k wait --for=condition=Ready node/node2 --timeout=120s
 check "every part is ready" eventually 120 parts_ready
 running() { k -n "$1" get pod "$2" -o json | jq -e '.status.containerStatuses[0] | .ready and .restartCount > 0'; }
-for p in faults/enrolled apart/alone outside/plain; do check "$p runs again" eventually 120 running "${p%/*}" "${p#*/}"; done
+for p in faults/enrolled apart/alone outside/plain faults/client2 outside/client2; do check "$p runs again" eventually 120 running "${p%/*}" "${p#*/}"; done
 check "the server runs again" k -n faults wait --for=condition=Ready pod -l app=echo --timeout=120s
 check "all are captured" eventually 60 captured faults 5
 check "the one by its own label too" eventually 60 captured apart 1
@@ -83,6 +89,7 @@ check "a client of the other node reaches it, through the mesh" eventually 60 me
 check "its own clients are served" eventually 60 reaches "$NS2" "$IP1:8080"
 served() { k -n "$1" logs "$2" --tail=5 | found path=/marker; }
 for p in faults/enrolled apart/alone outside/plain; do check "$p is served" eventually 60 served "${p%/*}" "${p#*/}"; done
+check "the wire shows what the pod outside asks" eventually 60 seen_in_clear marker-plain
 sleep 2
 unwatch_wire
 for m in marker-enrolled marker-alone; do equal "no packet shows $m" 0 "$(in_clear $m)"; done

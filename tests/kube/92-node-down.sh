@@ -10,7 +10,7 @@ check "echo servers and clients in the mesh" echo_in stranded istio.io/dataplane
 check "they are captured" eventually 60 captured 4
 
 check "a node loses its power" "$KUBE/ctl" stop node2
-is_down() { [ "$(k get node node2 -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" != True ]; }
+is_down() { local is; is=$(k get node node2 -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}') && [ -n "$is" ] && [ "$is" != True ]; }
 check "which the cluster notices" eventually 120 is_down
 refused() {
   local said
@@ -35,7 +35,7 @@ run_it() { in_fabric env PATH="$WORK/bin:$PATH" KUBECONFIG="$RUN/kubeconfig" bas
 check "what it said is run" run_it
 debugger() { k -n default get pods -o name | grep -m1 node-debugger-node2; }
 done_well() { [ "$(k -n default get "$(debugger)" -o jsonpath='{.status.phase}')" = Succeeded ] || { k -n default describe "$(debugger)" | tail; k -n default logs "$(debugger)"; return 1; }; }
-check "and ends well" eventually 60 done_well
+check "and ends well" eventually 120 done_well
 check "the mesh is off the node" no_plugin node2
 k -n default delete "$(debugger)" --wait=false >/dev/null
 check "a new pod of a namespace that was in the mesh starts there" bash -c "'$KUBE/k' -n stranded run after --image=docker.io/local/echo:1 --image-pull-policy=Never --overrides='{\"spec\":{\"nodeSelector\":{\"lateen.dev/node-index\":\"2\"}}}' && '$KUBE/k' -n stranded wait --for=condition=Ready pod/after --timeout=120s"

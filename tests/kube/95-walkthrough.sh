@@ -20,7 +20,8 @@ for page in README.md docs/guide/kubernetes.md; do
 done
 
 left() { k get namespaces,clusterroles,clusterrolebindings,configmaps -A -o name -l app.kubernetes.io/part-of=lateen; }
-equal "nothing of the mesh is left" "" "$(left)"
+nothing_left() { local rest; rest=$(left) && [ -z "$rest" ] || { echo "$rest"; return 1; }; }
+check "nothing of the mesh is left" eventually 60 nothing_left
 nodes_are_clean() {
   local n
   for n in node1 node2; do

@@ -24,6 +24,7 @@ stage() {
   local c s
   for c in "$NS1" "$NS2"; do for s in "$IP1" "$IP2"; do eventually 60 reaches "$c" "$s:8080" >/dev/null || not_ok "clients reach the servers"; done; done
   check "a request between the nodes is carried by the mesh" eventually 60 meshed
+  check "the pods' networks have all their addresses" eventually 60 settled
   outside_state >"$WORK/outside" || not_ok "the pods outside can be looked at"
 }
 meshed() {
@@ -31,6 +32,11 @@ meshed() {
     k -n lateen-system logs "$(pod_on lateen-system app=lateen-node node2)" --tail=200 | grep 'direction="inbound"' | found 'src.identity="spiffe://cluster.local/ns/faults/sa/client"'
 }
 
+# settled: the kernel tries an address of IPv6 for a second or two before it has a route to it.
+settled() {
+  local ns trying
+  for ns in "$NS1" "$NS2" "$OUT1" "$OUT2"; do trying=$(in_netns "$ns" ip -6 -o address show tentative) && [ -z "$trying" ] || { echo "$trying"; return 1; }; done
+}
 # network_of NETNS: all that a mesh could change in a pod's network.
 network_of() {
   # What a setting cannot be asked for is not said; that any can be is. How many connections wait in a listener's queue (Recv-Q) is not the network's.
@@ -76,6 +82,8 @@ unharmed() {
     case $name in kept*) equal "$name: on the connections of the beginning" "$KEPT" "$connections" ;; esac
   done
 }
+# open_at NETNS ADDRESS PORT COUNT: at least so many connections from there to the address are open; no API server is needed.
+open_at() { [ "$(in_netns "$1" ss -Htn state established "dport = :$3" | grep -cwF "$2")" -ge "$4" ]; }
 # load_all [ASKER-FLAGS...]: new and kept connections within and between the nodes, and outside the mesh.
 KEPT=4
 load_all() {
@@ -84,6 +92,8 @@ load_all() {
   ask_begin kept1 "$NS1" "$IP2:8080" -mode keep -workers $KEPT -rate 20 "$@"
   ask_begin kept2 "$NS2" "$IP1:8080" -mode keep -workers $KEPT -rate 20 "$@"
   ask_begin outside "$OUT1" "$PLAIN:80" -mode new -workers 2 -rate 20
+  # Whatever breaks next is to meet these connections.
+  { eventually 60 open_at "$NS1" "$IP2" 8080 $KEPT && eventually 60 open_at "$NS2" "$IP1" 8080 $KEPT; } >/dev/null || not_ok "the connections that are kept are there"
 }
 ALL=(new1 new2 kept1 kept2 outside)
 

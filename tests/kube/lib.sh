@@ -71,8 +71,8 @@ pods() {
 field() { k -n "$1" get pod "$2" -o jsonpath="{$3}"; } # NAMESPACE POD PATH
 pod_ip() { field "$1" "$2" .status.podIP; }
 pod_node() { field "$1" "$2" .spec.nodeName; }
-# pod_on NAMESPACE SELECTOR NODE: the first pod of the selector on that node.
-pod_on() { k -n "$1" get pods -l "$2" --field-selector "spec.nodeName=$3" -o jsonpath='{.items[0].metadata.name}'; }
+# pod_on NAMESPACE SELECTOR NODE: the first pod of the selector on that node that is not about to go.
+pod_on() { k -n "$1" get pods -l "$2" --field-selector "spec.nodeName=$3" -o json | jq -re '[.items[] | select(.metadata.deletionTimestamp == null)][0].metadata.name // empty'; }
 # pod_netns NAMESPACE POD: a path, on the host, of the pod's network namespace.
 pod_netns() {
   local node container path
@@ -93,6 +93,12 @@ none_open() {
   local open
   open=$(in_pod "$1" ss -Htn state connected exclude time-wait "dport = :$2") || return 1
   [ -z "$open" ] || { echo "$open"; return 1; }
+}
+# some_open NAMESPACE/POD PORT COUNT: the pod has at least so many TCP connections open to that port.
+some_open() {
+  local open
+  open=$(in_pod "$1" ss -Htn state established "dport = :$2") || return 1
+  [ "$(grep -c . <<<"$open")" -ge "$3" ] || { echo "$open"; return 1; }
 }
 # rules_of NAMESPACE/POD: rules that somebody has put into the pod's network, of nftables and of routing. What cannot be read is not nothing.
 rules_of() {
@@ -200,6 +206,8 @@ wire_counts() {
 on_wire() { tcpdump -r "$WORK/wire.pcap" -nn "$@" 2>/dev/null | wc -l || echo "tcpdump cannot read what was watched"; }
 # in_clear TEXT: how many of the watched packets show it.
 in_clear() { grep -c -a -F -- "$1" "$WORK/wire.pcap"; }
+# seen_in_clear TEXT: a packet has shown it; the watch may go on.
+seen_in_clear() { [ "$(in_clear "$1")" -gt 0 ]; }
 
 cleanup() { [ -z "${WATCH:-}" ] || kill "$WATCH" 2>/dev/null; [ ${#LOADS[@]} = 0 ] || kill "${LOADS[@]}" 2>/dev/null; rm -rf "$WORK"; }
 trap cleanup EXIT

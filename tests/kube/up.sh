@@ -29,11 +29,13 @@ BEGAN=${EPOCHREALTIME/./}
 # What a crash left of a former one.
 [ ! -d "$RUN" ] || "$(dirname "$0")/down.sh" --name "$name"
 
+# free_port [OTHER...]: one that nobody listens on, and none of those.
 free_port() {
   local p
   # Below the ports that the kernel hands out by itself.
   for _ in {1..200}; do
     p=$((20000 + RANDOM % 12000))
+    [[ " $* " != *" $p "* ]] || continue
     (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null || { echo "$p"; return; }
   done
   echo "error: no free port below 32000" >&2
@@ -46,7 +48,7 @@ trap 'exit 130' INT TERM
 mkdir -p "$RUN/log"
 API_ADDRESS=10.200.0.1 API_PORT=6443 ETCD_PORT=2379 PEER_PORT=2380
 nodes=(node1=10.200.0.11 node2=10.200.0.12)
-if [ $MODE = api ]; then API_ADDRESS=127.0.0.1 API_PORT=$(free_port) ETCD_PORT=$(free_port) PEER_PORT=$(free_port) nodes=(); fi
+if [ $MODE = api ]; then API_ADDRESS=127.0.0.1 API_PORT=$(free_port) ETCD_PORT=$(free_port "$API_PORT") PEER_PORT=$(free_port "$API_PORT" "$ETCD_PORT") nodes=(); fi
 printf '%s\n' "MODE=$MODE" "SET=$SET" "PROXY_MODE=$PROXY_MODE" "IP_FAMILIES=$IP_FAMILIES" "API_ADDRESS=$API_ADDRESS" "API_PORT=$API_PORT" "ETCD_PORT=$ETCD_PORT" "PEER_PORT=$PEER_PORT" >"$RUN/addresses"
 "$CLUSTER/certs.sh" "$RUN/pki" "https://$API_ADDRESS:$API_PORT" "$API_ADDRESS" ${nodes[@]+"${nodes[@]}"} 2>"$RUN/log/certs.log" || failed certs "the certificates cannot be made"
 cp "$RUN/pki/admin.kubeconfig" "$RUN/kubeconfig"
@@ -62,8 +64,10 @@ apart=()
 within 120 pid_of "$RUN/init.pid" || failed init "the cluster's first process does not start"
 
 k() { KUBE_NAME=$name "$(dirname "$0")/k" "$@"; }
-# A component that ends is not waited for.
-up_or_dead() { k get --raw=/readyz || ! pid_of "$RUN/kube-apiserver.pid" || ! pid_of "$RUN/etcd.pid"; }
+# A component that ends is not waited for. One that has not begun yet is: it notes itself when it is its turn to run.
+dead() { [ -s "$RUN/$1.pid" ] && ! pid_of "$RUN/$1.pid"; }
+up_or_dead() { k get --raw=/readyz || dead kube-apiserver || dead etcd; }
+within 120 test -s "$RUN/etcd.pid" || failed init "etcd is not started"
 within 120 pid_of "$RUN/kube-apiserver.pid" || failed init "the API server is not started"
 within 120 up_or_dead || failed kube-apiserver "the API server is not ready after 120 s"
 for c in etcd kube-apiserver; do pid_of "$RUN/$c.pid" >/dev/null || failed $c "$c ended"; done
@@ -74,14 +78,14 @@ if [ $MODE = api ]; then
 fi
 for c in kube-controller-manager kube-scheduler; do echo $c >"$RUN/start"; done
 
-registered_or_dead() { [ "$(k get nodes -o name | wc -l)" = 2 ] || ! pid_of "$RUN/node1-start.pid" || ! pid_of "$RUN/node2-start.pid"; }
+registered_or_dead() { [ "$(k get nodes -o name | wc -l)" = 2 ] || dead node1-start || dead node2-start; }
 within 120 registered_or_dead || failed kubelet "the nodes do not register"
 for n in node1 node2; do pid_of "$RUN/$n.pid" >/dev/null || failed $n-start "$n does not start"; done
 k wait --for=condition=Ready node/node1 node/node2 --timeout=120s >/dev/null 2>&1 || failed kubelet "the nodes are not Ready after 120 s"
 progress "both nodes Ready"
-working_or_dead() { k -n kube-system get serviceaccount default || ! pid_of "$RUN/kube-controller-manager.pid"; }
+working_or_dead() { k -n kube-system get serviceaccount default || dead kube-controller-manager; }
 within 120 working_or_dead || failed kube-controller-manager "the controllers make no service account"
-for c in kube-controller-manager kube-scheduler; do pid_of "$RUN/$c.pid" >/dev/null || failed $c "$c ended"; done
+for c in kube-controller-manager kube-scheduler; do within 60 pid_of "$RUN/$c.pid" || failed $c "$c ended"; done
 k apply -f "$CLUSTER/manifests/dns.yaml" >/dev/null
 k -n kube-system rollout status deployment/coredns --timeout=120s >/dev/null || { k -n kube-system describe pods >&2; failed kubelet "CoreDNS is not ready after 120 s"; }
 progress "DNS; kubectl is tests/kube/k"

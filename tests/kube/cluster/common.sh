@@ -67,6 +67,6 @@ stop() {
   pid=$(pid_of "$RUN/$1.pid") || return 0
   case $1 in node*) ;; *) kill "$pid" 2>/dev/null || true; ! within 1 ended "$1" || return 0 ;; esac
   kill -KILL "$pid" 2>/dev/null || true
-  within 10 ended "$1"
+  within 60 ended "$1"
 }
 ended() { ! pid_of "$RUN/$1.pid"; }
