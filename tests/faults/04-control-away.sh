@@ -17,24 +17,32 @@ check "the control plane is out of reach" in_fabric nft 'add table inet away; ad
 gone=$(date +%s%3N)
 watch_wire
 ask 26 "$WORK/new" -mode new -workers 4 -rate 100 -path "/?size=77&marker=in-the-clear" & NEW=$!
-stale() { [ "$(held stale)" -ge 1 ]; }
+# Stale lasts for seconds: readiness is asked whenever the metric is, and not only once that has been seen.
+stale() { remark 'expires .*renewal fails since' >>"$WORK/remarks"; [ "$(held stale)" -ge 1 ]; }
 check "certificates are counted as stale before they run out" eventually 30 stale
-check "readiness says which, until when and why ($(remark 'renewal fails' | cut -c1-160))" remark 'expires .*renewal fails since'
+told() { [ -s "$WORK/remarks" ] || remark 'expires .*renewal fails since' >>"$WORK/remarks"; }
+check "readiness says which, until when and why ($(tail -n 1 "$WORK/remarks" | cut -c1-160))" eventually 5 told
 expired() { [ "$(held expired)" -ge 1 ]; }
 check "then as expired" eventually 25 expired
 said() { remark 'expired'; }
 check "readiness says so" eventually 15 said
 named() { grep -iE 'error=.*(expired|certificate)' "$RUN/nodes/n1/proxy.log"; }
 check "a connection that cannot be made names the certificate" eventually 30 named
+# ran_out: when the first certificate did, in seconds since 1970; nothing if no proxy says so.
+ran_out() { local node; for node in n1 n2; do proxy_metrics $node; done | awk '/^lateen_certificates_first_expiry_timestamp_seconds/ && $2 > 0 && (!n || $2 + 0 < n) {n = $2 + 0} END {if (n) printf "%d\n", n}'; }
+expiry=$(ran_out)
 check "the control plane is in reach again" in_fabric nft delete table inet away
 wait $NEW $KEEP
 unwatch_wire
 equal "without a certificate nothing crossed in clear" 0 "$(in_clear 'marker=in-the-clear')"
 check "and requests failed instead ($(jq -c .counts "$WORK/new"))" [ "$(failed "$WORK/new")" -ge 1 ]
 first=$(awk 'NR == 1 {print $1}' "$WORK/new.failures")
-check "nothing failed in the first 5 s: $((${first:-$gone} - gone)) ms passed" [ $((${first:-$((gone + 99999))} - gone)) -ge 5000 ]
+# A certificate lives for 6 s at least at that moment, unless its renewal was late, as on a busy machine. It is good until it runs out.
+least=5000
+[ -z "$expiry" ] || [ $((expiry * 1000 - 500 - gone)) -ge $least ] || least=$((expiry * 1000 - 500 - gone))
+check "nothing failed in the first $least ms: $((${first:-$gone} - gone)) ms passed" [ $((${first:-$((gone + 99999))} - gone)) -ge $least ]
 equal "and then nothing hung" 0 "$(count "$WORK/new" timeout)"
 check "back, it heals by itself" eventually 30 answers
 healthy() { ! remark 'stale|expire' && [ "$(held valid)" -ge 1 ]; }
-check "readiness has no remark any more" eventually 20 healthy
+check "readiness has no remark any more" eventually 40 healthy
 finish

@@ -84,12 +84,12 @@ misplaced() {
     }' "$WORK/places" "$WORK/sockets"
 }
 settled() { local found; found=$(misplaced n1; misplaced n2); [ -z "$found" ] || { echo "$found"; return 1; }; }
-check "every socket is where it belongs" eventually 15 settled
+check "every socket is where it belongs" eventually 40 settled
 # The check can fail: with each pod's address taken for the next one's, its connections are in the wrong place.
 swapped() { eval "real_$(declare -f pods_of)"; pods_of() { real_pods_of "$1" | awk '{u[NR] = $1; a[NR] = $2} END {for (i = 1; i <= NR; i++) print u[i], a[i % NR + 1]}'; }; settled; }
 
 # short CLIENT TARGET FILE: short connections, more than are ready many times over.
-short() { in_netns "$1" "$TOOLS/asker" -target "$2" -duration 5s -mode new -workers 4 -rate 100 -failures "$3.failures" >"$3"; }
+short() { in_netns "$1" "$TOOLS/asker" -target "$2" -duration 8s -mode new -workers 4 -rate 100 -failures "$3.failures" >"$3"; }
 at=$(pod_ip outside-)
 nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$OUTSIDE" -- tcpdump -B 32768 -s 2048 --immediate-mode -n -i any -U -w "$WORK/arrivals.pcap" 'tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn' 2>"$WORK/arrivals.log" & SNIFFER=$!
 check "what arrives is watched" eventually 15 grep -q 'listening on' "$WORK/arrivals.log"
@@ -98,22 +98,30 @@ short "$CLIENT" "$at:7001" "$WORK/one" & jobs+=($!)
 short "$OTHER" "$at:7002" "$WORK/two" & jobs+=($!)
 short "$CLIENT" "$ECHO" "$WORK/three" & jobs+=($!)
 short "$OTHER" "$ECHO" "$WORK/four" & jobs+=($!)
+# There is nothing to notice before they have connections.
+noticed() { found 'in the namespace of [0-9]' < <(swapped); }
+eventually 20 noticed >/dev/null
 check_not "pods taken for each other are noticed" eventually 3 swapped
 wait "${jobs[@]}"
 for file in one two three four; do
   check "short connections, $file: $(count "$WORK/$file" served) served" [ "$(count "$WORK/$file" served)" -ge 100 ]
   equal "and none failed" 0 "$(failed "$WORK/$file")"
 done
-kill $SNIFFER; wait $SNIFFER 2>/dev/null
 # arrived PORT: from which addresses, and how often.
 arrived() { tcpdump -n -r "$WORK/arrivals.pcap" "dst port $1" 2>/dev/null | grep -oE 'IP [0-9.]+' | sed -E 's/^IP //; s/\.[0-9]+$//' | sort | uniq -c | sort -rn; }
+# What watches may be late, and leaves what it has not read yet.
+watched() { [ -n "$(arrived 7001)" ] && [ -n "$(arrived 7002)" ]; }
+eventually 20 watched >/dev/null
+kill $SNIFFER; wait $SNIFFER 2>/dev/null
 equal "the first client's come from its address" "$(pod_ip client-)" "$(arrived 7001 | awk '{print $2}' | xargs)"
 equal "the second's from its own" "$(pod_ip other-)" "$(arrived 7002 | awk '{print $2}' | xargs)"
 # sources: which identity was seen at which address by the proxy in front of the servers.
 sources() { proxy_log n2 | sed -nE 's/.*src\.addr=([0-9.]+):.*src\.identity="?spiffe:[^" ]*\/sa\/(client|other)"?.*direction="?inbound.*/\1 \2/p' | sort -u; }
 want() { printf '%s\n' "$(pod_ip client-) client" "$(pod_ip other-) other" | sort; }
-equal "whoever proves an identity has its pod's address" "$(want)" "$(sources)"
-check "every socket is where it belongs after them" eventually 15 settled
+# Lines may be late. One that names a wrong pair stays, and there are hundreds of each.
+proven() { [ "$(want)" = "$(sources)" ] || { echo "want:"; want; echo "got:"; sources; return 1; }; }
+check "whoever proves an identity has its pod's address" eventually 20 proven
+check "every socket is where it belongs after them" eventually 40 settled
 
 ask 12 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
 for round in 1 2 3; do
@@ -121,8 +129,8 @@ for round in 1 2 3; do
   check "a proxy is replaced meanwhile" lateen proxy replace n2 --drain 1s
   check "ready" lateen wait deployment/echo
   # Nothing of the pods that have gone is left either: their namespaces are no pod's that is here.
-  check "every socket is where it belongs, round $round" eventually 20 settled
+  check "every socket is where it belongs, round $round" eventually 40 settled
 done
 wait $NEW
-equal "whoever proves an identity still has its pod's address" "$(want)" "$(sources)"
+check "whoever proves an identity still has its pod's address" eventually 20 proven
 finish

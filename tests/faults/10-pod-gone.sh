@@ -31,8 +31,8 @@ deleted_under_a_stopped_proxy() {
   NETWORK=$(in_netns "$(pod_uid echo-)" readlink /proc/self/ns/net)
   check "something runs in the pod" inhabited
   PROXY=$(proxy_pid n2)
-  kill -STOP "$PROXY"
   since=$(date +%s%3N)
+  freeze "$PROXY" >/dev/null
   lateen delete pod "$POD" >/dev/null 2>&1 & DELETING=$!
 }
 inhabited() { [ "$(readlink /proc/[0-9]*/ns/net 2>/dev/null | grep -cxF "$NETWORK")" -gt 0 ]; }
@@ -41,12 +41,14 @@ deserted() { ! inhabited; }
 # Stopped until all that ran in the pod has ended: less than the engine waits.
 deleted_under_a_stopped_proxy "$WORK/first"
 # The engine waits 5 s from here: nothing else comes between the end of the processes and the proxy's next step.
-for _ in {1..400}; do ! deserted || break; sleep 0.05; done
+# Only this look counts: once the network is gone, its number may be that of another mesh's.
+ended=no
+for _ in {1..400}; do if deserted; then ended=yes; break; fi; sleep 0.05; done
 cp "$WORK/first" "$WORK/before"
 kill -CONT "$PROXY"
-check "its processes have ended" deserted
+check "its processes have ended" [ $ended = yes ]
 check "before anybody heard" bash -c "! grep -qE '^(ended|reset) ' '$WORK/before'"
-check "the pod is gone" eventually 20 gone "$POD"
+check "the pod is gone" eventually 40 gone "$POD"
 check "its connection is over" eventually 30 over "$WORK/first"
 equal "and it ended in order" ended "$(how "$WORK/first")"
 equal "nothing had to be given up" 0 "$(warned)"
@@ -55,14 +57,16 @@ wait $HOLDER $DELETING
 check "another pod serves" lateen wait deployment/echo
 # Stopped until the pod's network is gone: nothing of its end ever leaves.
 deleted_under_a_stopped_proxy "$WORK/second"
-check "the pod's network goes all the same" eventually 20 gone "$POD"
-equal "which is said" 1 "$(warned)"
+check "the pod's network goes all the same" eventually 40 gone "$POD"
+said_once() { [ "$(warned)" = 1 ]; }
+check "which is said" eventually 10 said_once
 check "the client's proxy ends what is open" eventually 40 over "$WORK/second"
 took=$(($(awk '$1 != "open" {print $2}' "$WORK/second") - since))
-# A PING each second, three for an answer; without them it takes 20 s at least.
-check "by itself, soon: $took ms after the deletion" [ "$took" -le 15000 ]
+# Once the pod is gone, after 6 s, a PING goes out each second and has three for its answer. Without them it takes 20 s at least from when
+# the proxy stopped. What lies between is for a machine that is busy.
+check "by itself, soon: $took ms after the deletion" [ "$took" -le 18000 ]
 equal "not as if that had been all" reset "$(how "$WORK/second")"
 kill -CONT "$PROXY"
 wait $HOLDER $DELETING
-check "served again" eventually 20 answers
+check "served again" eventually 40 answers
 finish

@@ -20,12 +20,13 @@ in_state() { lateen status -o json | jq -e "[.pods[] | select(.namespace == \"de
 all_plain() { in_state '.mesh == "plain"'; }
 none_captured() { in_state '.redirection | not'; }
 # asks NAME PATH KIND SECONDS FLAGS...: asks a server from the client's network; the counts go to a file of their own.
-asked=0
+asked=0 asking=()
 asks() {
   local name=$1 path=$2 kind=$3 seconds=$4 file; shift 4
   asked=$((asked + 1)); file=$WORK/asked/$kind.$name.$asked
   in_netns "$CLIENT" "$TOOLS/asker" -target "$(service_ip "$name"):9080" -path "$path" -mode "$kind" \
     -duration "${seconds}s" -failures "$file.failures" "$@" >"$file" &
+  asking+=("$!")
 }
 declare -A ADDRESS
 service_ip() { echo "${ADDRESS[$1]}"; }
@@ -56,17 +57,18 @@ for ((cycle = 1; cycle <= CYCLES; cycle++)); do
   for server in "${SERVERS[@]}"; do asks "${server%%:*}" "${server#*:}" new 1 -workers 1 -rate 25; jobs+=("$!"); done
   wait "${jobs[@]}"
   leave >/dev/null || break
-  [ "$LABEL" = off ] || eventually 20 none_captured >/dev/null || break
+  [ "$LABEL" = off ] || eventually 60 none_captured >/dev/null || break
   for server in "${SERVERS[@]}"; do
-    asks "${server%%:*}" "${server#*:}" new 3 -workers 1 -rate 5; jobs+=("$!")
-    asks "${server%%:*}" "${server#*:}" keep 4 -workers 8 -rate 40; jobs+=("$!")
+    asks "${server%%:*}" "${server#*:}" new 3 -workers 1 -rate 5
+    asks "${server%%:*}" "${server#*:}" keep 4 -workers 8 -rate 40
   done
-  if [ "$LABEL" = off ]; then sleep 3; else eventually 60 all_plain >/dev/null || break; fi
+  if [ "$LABEL" = off ]; then sleep 3; else eventually 120 all_plain >/dev/null || break; fi
   # Some go on into the next cycle, as connections that are older than their capture.
   echo "$began $(date +%s%3N) $cycle" >>"$WORK/cycles"
   whole=$cycle
 done
-wait "${jobs[@]}"
+# An asker of an earlier cycle may still ask.
+[ ${#asking[@]} = 0 ] || wait "${asking[@]}" 2>/dev/null
 kill "${SNIFFERS[@]}" 2>/dev/null
 wait "${SNIFFERS[@]}" 2>/dev/null
 

@@ -6,7 +6,7 @@ MESH=${MESH:-flt-$(basename "$0" | cut -c1-2)-$$}
 # tests/interop, which has a library of its own, has it by now.
 declare -F finish >/dev/null || source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
 source "$ROOT/tests/needs.sh"
-needs tcpdump
+needs tcpdump ss
 EXTRA=${FAULT_SECONDS:-0}
 TOOLS=${FAULT_TOOLS:-$WORK/tools}
 if [ -z "${FAULT_TOOLS:-}" ]; then
@@ -28,7 +28,7 @@ control_pid() { lateen status -o json | jq -r '.control.pid // 0 | select(. > 1)
 # another OLD COMMAND...: waits until COMMAND names another process than OLD, and says which.
 another() {
   local old=$1 now; shift
-  local deadline=$((SECONDS + 15))
+  local deadline=$((SECONDS + 30))
   while [ $SECONDS -lt $deadline ]; do
     now=$("$@")
     [ -n "$now" ] && [ "$now" != "$old" ] && { echo "$now"; return 0; }
@@ -40,7 +40,7 @@ another() {
 # though it runs. Says which to kill, so that the next one is left alone.
 away() {
   local now; now=$("$@")
-  kill -KILL "$now" && now=$(another "$now" "$@") && kill -STOP "$now" && echo "$now"
+  kill -KILL "$now" && now=$(another "$now" "$@") && freeze "$now" >/dev/null && echo "$now"
 }
 agent_metric() { in_node "$1" curl -s http://127.0.0.1:15014/metrics | awk -v m="$2" '$1 == m {print $2}'; }
 agent_log() { cat "$RUN/nodes/$1/agent.log"; }
@@ -56,8 +56,15 @@ ask() {
 # count FILE KIND: how many requests ended so.
 count() { jq -r --arg k "$2" '.counts[$k] // 0' "$1"; }
 failed() { jq -r .failed "$1"; }
-answers() { [ "$(in_netns "$CLIENT" curl -sS --max-time 2 "http://${1:-$ECHO}/" -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
-silent() { ! answers "$@"; }
+# Most checks ask again and again, where one request that hangs must not use up the time. A look that decides by one request waits longer: on
+# a busy machine everybody may stand still for some seconds.
+answers() { [ "$(in_netns "$CLIENT" curl -sS --max-time "${ANSWER_SECONDS:-2}" "http://${1:-$ECHO}/" -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
+answers_once() { ANSWER_SECONDS=15 answers "$@"; }
+silent() { ! answers_once "$@"; }
+# open_to_echo COUNT: so many connections are open from the client to the service.
+open_to_echo() { [ "$(in_netns "$CLIENT" ss -Htn state established "dport = :${ECHO##*:}" | wc -l)" -ge "$1" ]; }
+# answered_on COUNT: on so many of them something has come back, which the proxies have relayed.
+answered_on() { [ "$(in_netns "$CLIENT" ss -Htni state established "dport = :${ECHO##*:}" | grep -c 'bytes_received:')" -ge "$1" ]; }
 
 # Plain text anywhere: a marker in the requests is looked for on every interface of the fabric and of both nodes, except
 # behind the proxies, where the application has it.
@@ -75,4 +82,6 @@ unwatch_wire() { kill "${SNIFFERS[@]}" 2>/dev/null; wait "${SNIFFERS[@]}" 2>/dev
 # in_clear TEXT: how many captured packets show it.
 in_clear() { local place; for place in fabric "${NODES[@]}"; do tcpdump -r "$WORK/$place.pcap" -A 2>/dev/null; done | grep -c -- "$1"; }
 # end JOB...: ends askers in the background before their time; their counts are written.
-end() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; wait "$@"; }
+end() { no_more "$@"; wait "$@"; }
+# no_more JOB...: the same without waiting: what was asked is still waited for by the asker, and nothing more is asked.
+no_more() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; }

@@ -11,7 +11,7 @@ scripts=("$@")
 run() { # SCRIPT
   local began=$SECONDS
   # To a file: what a script leaves behind must not keep this one waiting.
-  timeout -k 10 $((300 + 2 * ${FAULT_SECONDS:-0})) bash "./$1" >"$OUT/$1" 2>&1 </dev/null
+  timeout -k 10 $((600 + 2 * ${FAULT_SECONDS:-0})) bash "./$1" >"$OUT/$1" 2>&1 </dev/null
   echo "$? $((SECONDS - began))" >"$OUT/$1.end"
 }
 for s in "${scripts[@]}"; do
