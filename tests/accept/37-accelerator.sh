@@ -123,7 +123,7 @@ live() { [ "$(sum istio_tcp_sent_bytes_total source)" -ge $((600 * 64)) ] && [ "
 check "the counters have it while it is open" eventually 20 live
 stop $HOLD
 # A connection leaves the list after all its bytes are in the counters.
-settled() { local list; list=$(lateen proxy connections n1 2>/dev/null) && ! grep -q ':9090' <<<"$list"; }
+settled() { local list; list=$(lateen proxy config connections n1) && ! grep -q ':9090' <<<"$list"; }
 check "it ends" eventually 20 settled
 received=$(sum istio_tcp_received_bytes_total source) sent=$(sum istio_tcp_sent_bytes_total source) before=$(joined)
 equal "three megabytes to and fro are the same bytes" same "$(in_pod client python3 "$WORK/talk.py" bulk "$echo")"
