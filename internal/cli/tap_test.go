@@ -54,8 +54,15 @@ func TestTapShowsConnectionsWhileAReasonIsAsked(t *testing.T) {
 		}
 		return order[0] == allowed
 	}
-	// A line that waits for the reason comes behind it each time; one of a machine that is busy for a moment does not.
-	if !inOrder() && !inOrder() && !inOrder() {
-		t.Error("a connection waits until the reason of another one's is known")
+	// A line that waits for the reason comes behind it each time. A busy machine delays one now and then.
+	const runs = 5
+	good := 0
+	for range runs {
+		if inOrder() {
+			good++
+		}
+	}
+	if good < 3 {
+		t.Errorf("in %d of %d runs a connection waits until the reason of another one's is known", runs-good, runs)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -268,6 +270,14 @@ spec:
 func enrolment(m *mesh) {
 	ambient, going := modeAmbient, "go"
 	ns := api.Key{Kind: "Namespace", Name: "default"}
+	lives := func(pods []corev1.Pod) (list []string) {
+		for _, p := range pods {
+			list = append(list, fmt.Sprint(p.UID, " restarted ", p.Status.ContainerStatuses[0].RestartCount))
+		}
+		slices.Sort(list)
+		return list
+	}
+	running := lives(m.awaitReady("app=web", 2))
 	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{wellknown.DataplaneMode: &ambient}); err != nil {
 		m.Fatal(err)
 	}
@@ -288,7 +298,9 @@ func enrolment(m *mesh) {
 	if err == nil || !strings.Contains(err.Error(), "waiting") {
 		m.Errorf("a command gets into a pod that is not captured yet: %v", err)
 	}
-	m.awaitReady("app=web", 2) // enrolment stops no running pods
+	if now := lives(m.awaitReady("app=web", 2)); !slices.Equal(now, running) {
+		m.Errorf("enrolment stops running pods: %v, then %v", running, now)
+	}
 	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{"test/agent": &going}); err != nil {
 		m.Fatal(err)
 	}

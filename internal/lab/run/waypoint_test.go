@@ -123,19 +123,33 @@ func TestAFailedRequestVoidsItsBlock(t *testing.T) {
 	}
 }
 
-// sleeping starts a process that does nothing, and returns its pid.
-func sleeping(t *testing.T) int {
-	child := exec.Command("sleep", "600")
+// idle starts a process that does nothing, and returns its pid. It has answered once, so that its memory does not change any more.
+func idle(t *testing.T) int {
+	child := exec.Command("cat")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	return child.Process.Pid
 }
 
 func TestAWaypointIsChargedToTheProxiesAndByItself(t *testing.T) {
 	s := &session{Stage: Stage{Account: procstat.Host()}, doc: &results.Results{}}
-	node, way := sleeping(t), sleeping(t)
+	node, way := idle(t), idle(t)
 	processes := []dataplanes.Process{{Role: results.RoleProxies, PID: node}, {Role: results.RoleProxies, Part: results.RoleWaypoint, PID: way}}
 	ms := time.Millisecond
 	before := sample{used: map[int]procstat.Usage{node: {}, way: {}}}
