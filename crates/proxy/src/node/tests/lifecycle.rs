@@ -15,12 +15,14 @@ async fn a_released_pod_keeps_its_connections_on_tunnels_that_go_away() {
     }
     // The old tunnel was told to go away, so new connections take another one as soon as the client's node has read that.
     let newly = async {
-        loop {
+        for _ in 0..20 {
             let late = open(&mesh, &mut application).await;
             if mesh.east.acceptor.loads().read() == [2] {
                 return late;
             }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        panic!("new connections take the tunnel that goes away");
     };
     let _late = soon("another tunnel", newly).await;
     drop((client, served));
