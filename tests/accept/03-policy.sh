@@ -43,7 +43,7 @@ kind: PeerAuthentication
 metadata: {name: default, namespace: default}
 spec: {mtls: {mode: STRICT}}
 Y
-# In force first: a client may fail for another reason, and its refusal would then be sought in vain.
+# The policy is in force first: a client may fail for another reason, and its refusal would then be sought in vain.
 refused() { lateen wait peerauthentication/default && ! stranger; }
 check "STRICT: plaintext is refused" eventually 30 refused
 equal "STRICT: the mesh client is served" 200 "$(fetch)"
@@ -82,7 +82,7 @@ Y
 # The policy that it replaces denies as well. What is said of an object is about its present version.
 told() { lateen get authorizationpolicy no-client -o json | jq -e '[.. | .conditions? // empty | .[]? | .message // ""] | any(test("L7|HTTP|waypoint"; "i"))'; }
 in_force() { told && lateen wait; }
-eventually 30 in_force >/dev/null
+eventually 30 in_force >/dev/null || not_ok "the policy is not in force"
 check_not "ALLOW with only L7 attributes admits nobody" fetch
 check "its condition says so" eventually 15 told
 check "delete the policy" lateen delete authorizationpolicy no-client

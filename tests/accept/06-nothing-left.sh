@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 
 host_state() {
   ip -o link | sed 's/@.*//; s/mtu.*//' | awk '{print $2}' | sort
-  ip route; ip rule; nft -s list ruleset 2>/dev/null # without counters, which go on by themselves
+  ip route; ip rule; nft -s list ruleset 2>/dev/null # counters are left out: they change by themselves
   awk '{print $5}' /proc/self/mountinfo | sort
   ip netns list
   lsns -t net -n -o NS,PID 2>/dev/null | awk '{print $1}' | sort -u | wc -l

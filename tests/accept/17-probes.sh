@@ -62,14 +62,14 @@ P
 # Packets stand in the file in their order: with one that the prober sent from now on, all that the pod spoofed is there.
 spoofed=$(date +%s.%N)
 probed() { tcpdump -r "$WORK/spoof.pcap" -tt -n 'tcp and not src port 4711' 2>/dev/null | awk -v since="$spoofed" '$1 > since {n++} END {exit !n}'; }
-eventually 30 probed >/dev/null
+eventually 30 probed >/dev/null || not_ok "the capture does not come to its end"
 kill "$SNIFF" 2>/dev/null; wait "$SNIFF" 2>/dev/null
 equal "no packet of a spoofing pod reaches the server" 0 "$(tcpdump -r "$WORK/spoof.pcap" -n 'tcp[tcpflags] & tcp-syn != 0 and src port 4711' 2>/dev/null | wc -l)"
 equal "nor over IPv6" 0 "$(tcpdump -r "$WORK/spoof.pcap" -n 'ip6 and src port 4711' 2>/dev/null | wc -l)"
 check "while the prober's own packets do" bash -c "tcpdump -r '$WORK/spoof.pcap' -n 2>/dev/null | grep -q ."
 
 # One probe that is late makes a pod unready for a moment; one that is refused does so for good.
-check "the pods stayed ready" eventually 15 ready
+check "the pods are ready all the same" eventually 15 ready
 check "a new pod becomes ready under the same policies" lateen delete pod "$(pod_of echo)"
 fresh() { lateen get pods -o json | jq -e --arg old "$ip4" '[.items[] | select(.metadata.name | startswith("echo")) | select(.status.podIP != $old) | select(.status.conditions[]? | select(.type=="Ready" and .status=="True"))] | length >= 1'; }
 check "it is ready" eventually 30 fresh

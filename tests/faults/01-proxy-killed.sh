@@ -56,7 +56,7 @@ for round in 1 2 3; do
   pid=$(proxy_pid n1)
   freeze "$engine" >/dev/null
   kill -KILL "$pid"
-  ask 0.15 "$WORK/gone" -workers 4 -rate 400 -timeout 5s
+  ask 1 "$WORK/gone" -workers 4 -rate 100 -timeout 5s
   kill -CONT "$engine"
   check "dead, round $round: refused and nothing else ($(jq -c .counts "$WORK/gone"))" [ "$(count "$WORK/gone" timeout)" = 0 ]
   check "and served again" eventually 30 answers

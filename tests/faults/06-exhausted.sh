@@ -20,7 +20,7 @@ sleep 1
 fill() { dd if=/dev/zero bs=4k >>"$RUN/ballast" 2>/dev/null; }
 full() { fill; [ "$(df --output=avail -k /run | tail -1 | tr -d ' ')" = 0 ]; }
 check "the disk is full" eventually 10 full
-while [ ! -e "$WORK/refused" ]; do fill; sleep 0.02; done & FILLER=$!
+while [ -d "$WORK" ] && [ ! -e "$WORK/refused" ]; do fill; sleep 0.02; done & FILLER=$!
 sleep 2
 lateen apply -f - >"$WORK/apply" 2>&1 <<'Y'
 apiVersion: security.istio.io/v1
@@ -73,7 +73,7 @@ check "a node proxy with 200 descriptors" lateen proxy replace n1 --binary "$WOR
 equal "that is its limit" 200 "$(awk '/^Max open files/ {print $4}' "/proc/$(proxy_pid n1)/limits")"
 pid=$(proxy_pid n1)
 HOG=$CLIENT
-CLIENT=$HOG ask 60 "$WORK/hog" -mode keep -workers 400 -rate 400 -timeout 4s -path "/?size=77&delay=100ms" & HOGS=$!
+CLIENT=$HOG ask 150 "$WORK/hog" -mode keep -workers 400 -rate 400 -timeout 4s -path "/?size=77&delay=100ms" & HOGS=$!
 shed() { [ "$(proxy_metrics n1 | awk '/^lateen_connections_shed_total/ {n += $2} END {print n + 0}')" -gt 0 ]; }
 check "the hog has all of its share" eventually 20 shed
 CLIENT=$(pod_uid neighbour) ask 5 "$WORK/neighbour" -mode new -workers 2 -rate 40

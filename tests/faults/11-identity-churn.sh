@@ -123,8 +123,8 @@ for round in 1 2 3; do
     check "$name has a network" eventually 30 there "$name"
     CLIENT=$(pod_uid "$name")
     # From its first moment on, before anybody has heard who it is.
-    ask 60 "$WORK/$name.new" -mode new -workers 2 -rate 60 -timeout 2s & NEW=$!
-    ask 60 "$WORK/$name.keep" -mode keep -workers 2 -rate 60 -timeout 2s & KEEP=$!
+    ask 200 "$WORK/$name.new" -mode new -workers 2 -rate 60 -timeout 2s & NEW=$!
+    ask 200 "$WORK/$name.keep" -mode keep -workers 2 -rate 60 -timeout 2s & KEEP=$!
     eventually 20 has_address "$name" >/dev/null
     ip=$(pod_ip "$name")
     address=${address:-$ip}

@@ -81,7 +81,20 @@ watch_wire() {
 unwatch_wire() { kill "${SNIFFERS[@]}" 2>/dev/null; wait "${SNIFFERS[@]}" 2>/dev/null; }
 # in_clear TEXT: how many captured packets show it.
 in_clear() { local place; for place in fabric "${NODES[@]}"; do tcpdump -r "$WORK/$place.pcap" -A 2>/dev/null; done | grep -c -- "$1"; }
-# end JOB...: ends askers in the background before their time; their counts are written.
-end() { no_more "$@"; wait "$@"; }
+# end JOB...: ends askers in the background before their time; their counts are written. An asker whose time was over before that has not
+# met what came later.
+end() {
+  local job
+  for job in "$@"; do kill -0 "$job" 2>/dev/null || not_ok "a load ended before it was told to"; done
+  no_more "$@"
+  wait "$@"
+}
 # no_more JOB...: the same without waiting: what was asked is still waited for by the asker, and nothing more is asked.
 no_more() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; }
+# What is stopped goes on and what asks ends before the mesh goes: `lateen down` would wait for an engine that is stopped.
+end_faults() {
+  local p
+  p=$(engine_pid 2>/dev/null) && kill -CONT "$p" 2>/dev/null
+  for p in $(jobs -p); do pkill -TERM -P "$p"; kill -TERM "$p"; done 2>/dev/null
+}
+! declare -F cleanup >/dev/null || trap 'end_faults; cleanup' EXIT

@@ -131,7 +131,7 @@ denied() { local pair; for pair in "${PAIRS[@]}"; do set -- $pair; [ "$(call "cl
 check "all are denied" eventually 20 denied
 lateen wait >/dev/null 2>&1
 HAMMERS=()
-for pair in "${PAIRS[@]}"; do read -r c s <<<"$pair"; asks $c $s 90 "$WORK/hammer-$c-$s" -workers 4 -rate 120 -timeout 2s & HAMMERS+=($!); done
+for pair in "${PAIRS[@]}"; do read -r c s <<<"$pair"; asks $c $s 250 "$WORK/hammer-$c-$s" -workers 4 -rate 120 -timeout 2s & HAMMERS+=($!); done
 restarted() { local pid; pid=$("$@"); kill -KILL "$pid" && another "$pid" "$@"; }
 while_editing() { # WHAT COMMAND...
   local what=$1 step; shift

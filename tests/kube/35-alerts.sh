@@ -10,6 +10,7 @@ ln -s "$SET/bin/kubectl" "$tools/kubectl"
 # There is something to be found: a policy refuses somebody, and a pod's sandbox could not be made.
 check "echo servers and clients in the mesh" echo_in alerts istio.io/dataplane-mode=ambient
 IP2=$(pod_ip alerts "$(pod_on alerts app=echo node2)")
+since=$(date -u +%FT%TZ)
 check "a policy" k apply -f - <<'Y'
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -18,7 +19,7 @@ spec: {}
 Y
 refused() { [ "$(code alerts/client1 "http://$IP2:8080/")" = 000 ]; }
 check "refuses somebody" eventually 60 refused
-logged() { k -n lateen-system logs -l app=lateen-node --tail=-1 --since=1h | found 'policy rejection'; }
+logged() { k -n lateen-system logs -l app=lateen-node --tail=-1 --since-time="$since" | found 'policy rejection'; }
 check "and a log tells of it" eventually 60 logged
 
 check "a pod whose sandbox could not be made" k create -f - <<'Y'

@@ -97,9 +97,9 @@ prefixed() { lateen logs -l app=echo >"$WORK/logs"; cat "$WORK/logs"; found -F "
 check "logs by label are prefixed" eventually 20 prefixed
 stamp=$(lateen logs deploy/echo --timestamps | head -1 | cut -d' ' -f1)
 check "lines have times" date -d "${stamp:-there is none}"
-whole() { [ "$(lateen logs deploy/echo)" = "$(lateen logs deploy/echo --since-time "$stamp")" ]; }
+whole() { local all since; all=$(lateen logs deploy/echo) && since=$(lateen logs deploy/echo --since-time "$stamp") && [ -n "$all" ] && [ "$all" = "$since" ]; }
 check "since then: all of them" eventually 10 whole
-nothing_new() { [ -z "$(lateen logs deploy/echo --since 1ms)" ]; }
+nothing_new() { local lines; lines=$(lateen logs deploy/echo --since 1ms) && [ -z "$lines" ]; }
 check "since now: none" eventually 10 nothing_new
 check_not "there is no previous run" lateen logs deploy/echo --previous
 

@@ -382,7 +382,8 @@ func (m *mesh) tokens(c *control) {
 	// The API server and the replica hear of a pod's end a moment later. The server repeats for ten seconds what it has said of a token.
 	m.eventually("a token whose pod is gone is refused", func() (bool, string) {
 		err := m.refused(token, c)
-		return err != nil && status.Code(err) != codes.DeadlineExceeded, fmt.Sprint(err)
+		lost := status.Code(err) == codes.DeadlineExceeded || strings.Contains(fmt.Sprint(err), "connection error")
+		return err != nil && !lost, fmt.Sprint(err)
 	})
 }
 
