@@ -368,7 +368,7 @@ func BenchmarkFanOut(b *testing.B) {
 
 func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	var mu sync.Mutex // the clock stands still: no answer is ever late
-	// What is read is not late either.
+	// Messages that are read are not late either.
 	f := serve(t, &mu, 5*time.Second)
 	f.open(t)
 	eventually(t, "both answers are taken", func() bool {

@@ -10,7 +10,7 @@ check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
 check "ready, captured, known to every proxy" lateen wait deployment/echo deployment/client
 check "everything" lateen wait
 
-# What is to be killed: by the pids that the engine reports now, so that nothing else can be meant. A part that does not run has the
+# kill_parts kills processes by the pids that the engine reports now, so that it can mean no others. A part that does not run has the
 # pid 0, which would mean this script's own group.
 kill_parts() { lateen status -o json | jq -r "$1 | select(. > 1)" | while read -r pid; do kill -KILL "$pid"; done; }
 restarted() { lateen status -o json | jq -e "$1" >/dev/null; }

@@ -33,7 +33,7 @@ for node in n1 n2; do
   # Not by in_node: the pid must be the collector's.
   nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- "$WORK/otlpsink" >"$WORK/$node.jsonl" 2>"$WORK/$node.err" & SINKS+=($!)
 done
-# Whoever finds no collector there takes its time until it looks again.
+# A proxy that finds no collector there waits for a while before it tries again.
 listening() { in_node n1 bash -c ': </dev/tcp/127.0.0.1/4317' && in_node n2 bash -c ': </dev/tcp/127.0.0.1/4317'; }
 eventually 30 listening >/dev/null || not_ok "the collectors do not listen"
 check "served again" served

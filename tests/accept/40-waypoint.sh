@@ -14,7 +14,7 @@ conditions() { lateen get "$1" "$2" -o json | jq -r '[.status.conditions[]?, .co
 # waypoint COMMAND...: in which --name is a waypoint's name, so that the mesh is named by the environment.
 waypoint() { LATEEN_NAME=$MESH "$LATEEN" waypoint "$@"; }
 told() { conditions "$1" "$2" | found -- "$3"; }
-# What the waypoint's pods wrote, of which either may have served.
+# The logs of both replicas of the waypoint: either may have served the request.
 way_log() { local p; for p in $(lateen get pods -o json | jq -r '.items[].metadata.name | select(startswith("way-"))'); do lateen logs "$p"; done; }
 
 check "a waypoint, and return when it can be used" waypoint apply --name way --for service --wait

@@ -109,7 +109,7 @@ for file in one two three four; do
 done
 # arrived PORT: from which addresses, and how often.
 arrived() { tcpdump -n -r "$WORK/arrivals.pcap" "dst port $1" 2>/dev/null | grep -oE 'IP [0-9.]+' | sed -E 's/^IP //; s/\.[0-9]+$//' | sort | uniq -c | sort -rn; }
-# What watches may be late, and leaves what it has not read yet.
+# The sniffer may be late, and loses packets that it has not read when it ends.
 watched() { [ -n "$(arrived 7001)" ] && [ -n "$(arrived 7002)" ]; }
 eventually 20 watched >/dev/null
 kill $SNIFFER; wait $SNIFFER 2>/dev/null

@@ -91,7 +91,7 @@ end() {
 }
 # no_more JOB...: the same without waiting: what was asked is still waited for by the asker, and nothing more is asked.
 no_more() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; }
-# What is stopped goes on and what asks ends before the mesh goes: `lateen down` would wait for an engine that is stopped.
+# end_faults continues a stopped engine and ends the askers, before the mesh is taken down: `lateen down` waits for a stopped engine.
 end_faults() {
   local p
   p=$(engine_pid 2>/dev/null) && kill -CONT "$p" 2>/dev/null

@@ -92,7 +92,7 @@ load_all() {
   ask_begin kept1 "$NS1" "$IP2:8080" -mode keep -workers $KEPT -rate 20 "$@"
   ask_begin kept2 "$NS2" "$IP1:8080" -mode keep -workers $KEPT -rate 20 "$@"
   ask_begin outside "$OUT1" "$PLAIN:80" -mode new -workers 2 -rate 20
-  # Whatever breaks next is to meet these connections.
+  # The next fault is to meet these connections.
   { eventually 60 open_at "$NS1" "$IP2" 8080 $KEPT && eventually 60 open_at "$NS2" "$IP1" 8080 $KEPT; } >/dev/null || not_ok "the connections that are kept are there"
 }
 ALL=(new1 new2 kept1 kept2 outside)

@@ -92,7 +92,7 @@ check "restart" lateen rollout restart deploy/echo
 check "status" lateen rollout status deploy/echo
 check "another pod runs" test "$(pod_uid echo-)" != "$uid"
 pod=$(lateen get pods -l app=echo -o json | jq -r '[.items[] | select(.metadata.deletionTimestamp == null)][0].metadata.name')
-# What a pod has written comes to its log a moment later.
+# A pod's line comes to its log a moment after the pod has written it.
 prefixed() { lateen logs -l app=echo >"$WORK/logs"; cat "$WORK/logs"; found -F "[pod/$pod/echo] " "$WORK/logs"; }
 check "logs by label are prefixed" eventually 20 prefixed
 stamp=$(lateen logs deploy/echo --timestamps | head -1 | cut -d' ' -f1)
