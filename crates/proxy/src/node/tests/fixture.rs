@@ -28,8 +28,8 @@ use crate::testing::journal;
 use crate::testing::net::Net;
 pub use crate::testing::{LONG, soon, until};
 
-/// How long nodes wait for what may never answer. It is far longer than any process stands still on a busy machine, and
-/// three times as long is within a test's patience.
+/// The time that nodes give a peer which may never answer. A process of a busy machine stands still for less, and three
+/// times as long is within a test's patience.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// The life of certificates where it does not matter.
