@@ -3,6 +3,7 @@
 # identities; connections opened after enrolment carry only TLS between the nodes.
 # needs: tcpdump
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/capture.sh"
 
 check "up" lateen up --nodes 2
 check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
@@ -17,18 +18,9 @@ served() { [ "$(fetch 64)" = 200 ]; }
 eventually 30 served >/dev/null
 equal "without the mesh the service answers by name" 200 "$(fetch 64)"
 
-# What crosses between the nodes, watched by a tool that is not ours.
-# nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
-sniff() {
-  nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
-  eventually 30 grep -q 'listening on' "$1.log" >/dev/null
-}
-# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
-marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
-unsniff() { eventually 30 marked "$1" >/dev/null || not_ok "the capture $1 does not come to its end"; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 plain_requests() { tcpdump -r "$1" -A 2>/dev/null | grep -c 'GET /?size='; }
 
-sniff "$WORK/plain.pcap"; fetch 65 >/dev/null; unsniff "$WORK/plain.pcap"
+capture "$WORK/plain.pcap"; fetch 65 >/dev/null; end_capture "$WORK/plain.pcap"
 check "without the mesh the capture shows the request in the clear" [ "$(plain_requests "$WORK/plain.pcap")" -gt 0 ]
 
 check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
@@ -37,9 +29,9 @@ check "both pods are captured" eventually 20 enrolled
 tunnelled() { fetch 66 >/dev/null; proxy_log "$client_node" | grep 'connection complete' | found 'direction="outbound"' && proxy_log "$client_node" | found 'dst.hbone_addr='; }
 check "connections go through the tunnel" eventually 20 tunnelled
 
-sniff "$WORK/mesh.pcap"
+capture "$WORK/mesh.pcap"
 equal "with the mesh the service answers by name" 200 "$(fetch 67)"
-unsniff "$WORK/mesh.pcap"
+end_capture "$WORK/mesh.pcap"
 equal "no request crosses in the clear" 0 "$(plain_requests "$WORK/mesh.pcap")"
 check "what crosses goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n tcp port 15008 2>/dev/null | grep -q ."
 equal "nothing crosses to any other port" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"

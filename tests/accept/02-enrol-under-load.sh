@@ -21,9 +21,7 @@ check "the echo service runs" [ -n "$before" ]
 # Long-lived keep-alive connections opened before, and a new connection per request all the while.
 # The first load must last until status has listed its connections.
 lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 100 --connections 4 --duration 30s --json - >"$WORK/keep.json" 2>"$WORK/keep.err" & KEEP_PID=$!
-# Connections to the service's port that a program in the client's pod has open.
-opened() { [ "$(in_netns "$(pod_uid client)" awk '$3 ~ /:1F90$/ && $4 == "01"' /proc/self/net/tcp | wc -l)" -ge "$1" ]; }
-eventually 30 opened 4 >/dev/null || not_ok "the load over old connections does not begin"
+eventually 30 client_has_open 4 >/dev/null || not_ok "the load over old connections does not begin"
 lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --connections 2 --duration 30s --no-keepalive --json - >"$WORK/new.json" 2>"$WORK/new.err" & NEW_PID=$!
 sleep 2
 check "enrol under load" lateen label ns default istio.io/dataplane-mode=ambient
@@ -47,7 +45,7 @@ check "enrol again" lateen label ns default istio.io/dataplane-mode=ambient
 check "captured again" eventually 30 enrolled
 lateen wait >/dev/null || not_ok "not every proxy knows of it"
 lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --connections 2 --duration 12s --json - >"$WORK/meshed.json" 2>"$WORK/meshed.err" & MESHED=$!
-eventually 30 opened 2 >/dev/null || not_ok "the load over meshed connections does not begin"
+eventually 30 client_has_open 2 >/dev/null || not_ok "the load over meshed connections does not begin"
 sleep 1
 check "release again" lateen label ns default istio.io/dataplane-mode-
 wait "$MESHED"; equal "load over meshed connections ends well" 0 $?

@@ -3,6 +3,7 @@
 # pod's request crosses between the nodes in the clear, and no request that a policy denies is served.
 # needs: tcpdump
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/capture.sh"
 
 check "up" lateen up --nodes 2
 check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
@@ -16,23 +17,19 @@ kill_parts() { lateen status -o json | jq -r "$1 | select(. > 1)" | while read -
 restarted() { lateen status -o json | jq -e "$1" >/dev/null; }
 serving() { [ "$(lateen exec deploy/client -- curl -sS --max-time 10 http://echo:8080/ -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
 
-nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$WORK/all.pcap" tcp and not port 15012 2>"$WORK/tcpdump.log" & SNIFF=$!
-check "watching the wire" eventually 30 grep -q 'listening on' "$WORK/tcpdump.log"
+capture "$WORK/all.pcap"
+check "watching the wire" grep -q 'listening on' "$WORK/all.pcap.log"
 load() { # SECONDS FILE: a new connection for each request
   lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 200 --connections 8 --no-keepalive --warmup 0s --timeout 2s --duration "$1s" --json - >"$2" 2>/dev/null
 }
 load 20 "$WORK/load.json" & LOAD=$!
 # The load ends at once where its first connections find nobody.
-at_work() { grep -q 'dst.hbone_addr=' "$RUN"/nodes/*/proxy.log; }
-eventually 30 at_work >/dev/null || not_ok "the load does not begin"
+eventually 30 has_tunnelled >/dev/null || not_ok "the load does not begin"
 for _ in 1 2 3; do sleep 2; kill_parts '.nodes[].proxy.pid'; done
 sleep 2; kill_parts '.nodes[].agent.pid, .control.pid'
 wait $LOAD
 check "service is back" eventually 30 serving
-# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
-marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
-eventually 30 marked "$WORK/all.pcap" >/dev/null || not_ok "the capture does not come to its end"
-kill "$SNIFF"; wait "$SNIFF" 2>/dev/null
+end_capture "$WORK/all.pcap"
 check "requests were served in between" [ "$(jq .counts.ok "$WORK/load.json")" -gt 500 ]
 equal "no request crossed between the nodes in the clear" 0 "$(tcpdump -r "$WORK/all.pcap" -A 2>/dev/null | grep -c 'GET /?size=77')"
 check "while the tunnel was in use" bash -c "tcpdump -r '$WORK/all.pcap' -n tcp port 15008 2>/dev/null | head -1 | grep -q ."

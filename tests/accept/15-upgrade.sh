@@ -14,17 +14,14 @@ load() { # SECONDS FILE FLAGS...
   local seconds=$1 file=$2; shift 2
   lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --warmup 0s --timeout 15s --duration "${seconds}s" --json - "$@" >"$file" 2>/dev/null
 }
-# opened N: so many connections to the service's port are open in the client's pod.
-opened() { [ "$(in_netns "$(pod_uid client)" awk '$3 ~ /:1F90$/ && $4 == "01"' /proc/self/net/tcp | wc -l)" -ge "$1" ]; }
 counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$1"; }
 
 # Hand-over. The long-lived connections idle for most of the time, as those do that suffer most from an upgrade.
 before=$(proxy_pid n1),$(proxy_pid n2)
 load 27 "$WORK/long.json" --qps 20 --connections 4 & LONG=$!
-eventually 30 opened 4 >/dev/null || not_ok "the long-lived connections are not opened"
+eventually 30 client_has_open 4 >/dev/null || not_ok "the long-lived connections are not opened"
 load 24 "$WORK/new.json" --qps 150 --connections 8 --no-keepalive & NEW=$!
-at_work() { grep -q 'dst.hbone_addr=' "$RUN/nodes/n1/proxy.log"; }
-eventually 30 at_work >/dev/null || not_ok "the new connections do not begin"
+eventually 30 has_tunnelled >/dev/null || not_ok "the new connections do not begin"
 check "replace the proxy of the client's node" lateen proxy replace n1 --drain 60s
 sleep 1
 check "replace the proxy of the server's node" lateen proxy replace n2 --drain 60s
@@ -57,7 +54,7 @@ check "and status forgets them" eventually 15 quiet
 
 # The deadline: what outlives it is cut, with its reason in the log and in a counter.
 load 15 "$WORK/cut.json" --qps 20 --connections 4 & CUT=$!
-eventually 30 opened 4 >/dev/null || not_ok "the connections that are to be cut are not opened"
+eventually 30 client_has_open 4 >/dev/null || not_ok "the connections that are to be cut are not opened"
 sleep 1
 check "replace with a short drain and wait for the end" lateen proxy replace n1 --drain 2s --wait
 wait $CUT
@@ -69,7 +66,7 @@ none_lost() { [ "$(lost)" = 0 ]; }
 eventually 15 none_lost >/dev/null # nobody answers while an agent is late
 equal "nothing is lost so far" 0 "$(lost)"
 load 8 "$WORK/killed.json" --qps 100 --connections 4 & LOAD=$!
-eventually 30 opened 4 >/dev/null || not_ok "the connections that are to be lost are not opened"
+eventually 30 client_has_open 4 >/dev/null || not_ok "the connections that are to be lost are not opened"
 sleep 2
 kill -KILL "$(proxy_pid n2)"
 wait $LOAD

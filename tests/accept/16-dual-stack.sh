@@ -3,6 +3,7 @@
 # that is not ours, in which neither family shows a request in the clear. Then a mesh that has IPv6 alone.
 # needs: tcpdump
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/capture.sh"
 
 # The sample's echo, for both families.
 manifest() {
@@ -34,17 +35,9 @@ tunnelled() { fetch "$1" 65 >/dev/null; line "src.addr=$2"; }
 check "IPv4 goes through the tunnel" eventually 20 tunnelled 4 10.244.
 check "IPv6 goes through the tunnel, from the client's own address" eventually 20 tunnelled 6 "[$client6]"
 
-# nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
-sniff() {
-  nsenter -t "$(engine_pid)" -n -- tcpdump -B 32768 -s 2048 --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
-  eventually 30 grep -q 'listening on' "$1.log" >/dev/null
-}
-# A marker ends a capture: packets stand in the file in their order, so that with it all before it is there.
-marked() { in_fabric bash -c ': </dev/tcp/127.0.0.1/9' 2>/dev/null; [ -n "$(tcpdump -r "$1" -n tcp dst port 9 2>/dev/null)" ]; }
-unsniff() { eventually 30 marked "$1" >/dev/null || not_ok "the capture $1 does not come to its end"; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
-sniff "$WORK/mesh.pcap"
+capture "$WORK/mesh.pcap"
 for f in 4 6; do equal "with the mesh, IPv$f" 200 "$(fetch $f 67)"; done
-unsniff "$WORK/mesh.pcap"
+end_capture "$WORK/mesh.pcap"
 equal "no request crosses in the clear" 0 "$(tcpdump -r "$WORK/mesh.pcap" -A 2>/dev/null | grep -c 'GET /?size=')"
 for f in ip ip6; do check "what crosses over $f goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n $f and tcp port 15008 2>/dev/null | grep -q ."; done
 equal "nothing with a payload crosses to any other port over IPv4" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'ip and tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"

@@ -13,8 +13,7 @@ check "known to every proxy" lateen wait
 pods() { lateen get pods -o json | jq -r '.items[].metadata.name | select(startswith("echo-"))' | sort; }
 first=$(pods)
 lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --qps 100 --connections 8 --no-keepalive --warmup 0s --timeout 15s --duration 30s --json - >"$WORK/load.json" 2>/dev/null & LOAD=$!
-at_work() { grep -q 'dst.hbone_addr=' "$RUN"/nodes/*/proxy.log; }
-eventually 30 at_work >/dev/null || not_ok "the load does not begin"
+eventually 30 has_tunnelled >/dev/null || not_ok "the load does not begin"
 roll() { # ROUND: what `kubectl rollout restart` does
   lateen get deployment echo -o json | jq --arg r "$1" 'del(.status, .metadata.resourceVersion, .metadata.uid, .metadata.creationTimestamp, .metadata.generation) | .spec.replicas = 2 | .spec.template.metadata.annotations["kubectl.kubernetes.io/restartedAt"] = $r' | lateen apply -f -
 }

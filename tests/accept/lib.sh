@@ -122,6 +122,11 @@ on_one_node() {
 in_pod() { local app=$1; shift; in_netns "$(pod_uid "$app-")" "$@"; }
 value() { proxy_metrics n1 | awk -v m="$1" '$1 == m { print $2 + 0 }'; }
 
+# client_has_open N: the client's pod has so many connections open to port 8080.
+client_has_open() { [ "$(in_netns "$(pod_uid client)" awk '$3 ~ /:1F90$/ && $4 == "01"' /proc/self/net/tcp | wc -l)" -ge "$1" ]; }
+# has_tunnelled: a node proxy has logged a connection through a tunnel.
+has_tunnelled() { grep -q 'dst.hbone_addr=' "$RUN"/nodes/*/proxy.log; }
+
 cleanup() {
   [ -d "$RUN" ] && "$LATEEN" --name "$MESH" down >/dev/null 2>&1
   rm -rf "$WORK"
