@@ -31,8 +31,8 @@ list() {
   done < <(go_targets)
 }
 [ "${1:-}" != --list ] || { list; exit; }
-tell=
-[ "${1:-}" != --tell ] || { tell=1; shift; }
+tell= profile=release
+[ "${1:-}" != --tell ] || { tell=1 profile=quick; shift; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -71,7 +71,7 @@ triple=$(rustc -vV | sed -n "s/^host: //p")
 if [ ${#wanted_rust[@]} -gt 0 ]; then
   # The same versions as everywhere else: the workspace's lock file, plus what the fuzzer itself needs.
   cp Cargo.lock fuzz/Cargo.lock
-  if ! cargo build --quiet --release --target "$triple" --target-dir "${FUZZ_TARGET_DIR:-fuzz/target}" --manifest-path fuzz/Cargo.toml --bins 2>"$scratch/build"; then
+  if ! cargo build --quiet --profile $profile --target "$triple" --target-dir "${FUZZ_TARGET_DIR:-fuzz/target}" --manifest-path fuzz/Cargo.toml --bins 2>"$scratch/build"; then
     cat "$scratch/build"
     for t in "${wanted_rust[@]}"; do
       echo "not ok - $t: the fuzz targets build" >"$scratch/$t.result"
@@ -84,7 +84,7 @@ mkdir -p "$FINDINGS"
 # libfuzzer TARGET LOG ARGUMENTS...
 libfuzzer() {
   local target=$1 log=$2; shift 2
-  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/release/$target" -timeout=10 -rss_limit_mb=1024 -print_final_stats=0 -artifact_prefix="$FINDINGS/$target-" "$@" >"$log" 2>&1
+  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/$profile/$target" -timeout=10 -rss_limit_mb=1024 -print_final_stats=0 -artifact_prefix="$FINDINGS/$target-" "$@" >"$log" 2>&1
 }
 fuzz_rust() { # TARGET
   local code

@@ -16,7 +16,7 @@ fn canonical(raw: RawRequest, rules: &Rules, kind: PeerKind) -> Result<Canonical
 }
 
 /// A list of names and values, each behind a length.
-fn http2(mut data: &[u8], ends: bool) -> Result<RawRequest, Refusal> {
+fn http2(mut data: &[u8], ends: bool, limits: Limits) -> Result<RawRequest, Refusal> {
     let mut buffer = Vec::new();
     let mut spans = Vec::new();
     while let [name, value, rest @ ..] = data {
@@ -27,7 +27,7 @@ fn http2(mut data: &[u8], ends: bool) -> Result<RawRequest, Refusal> {
         spans.push((start..start + name, start + name..buffer.len()));
         data = &rest[name + value..];
     }
-    let mut raw = RawRequest::http2(buffer.into(), ends, Limits::default())?;
+    let mut raw = RawRequest::http2(buffer.into(), ends, limits)?;
     spans.into_iter().try_for_each(|(name, value)| raw.field(name, value))?;
     Ok(raw)
 }
@@ -76,7 +76,10 @@ fn check(head: &RequestHead, rules: &Rules) {
         return;
     }
     let ends = head.length() == Length::None;
-    let again = http2(&data, ends).and_then(|raw| canonical(raw, rules, PeerKind::Mesh));
+    // The first reading adds fields, such as an identifier of the request, to the most that a client may send.
+    let most = Limits::default();
+    let limits = Limits { fields: most.fields + 10, ..most };
+    let again = http2(&data, ends, limits).and_then(|raw| canonical(raw, rules, PeerKind::Mesh));
     let Ok(Canonical::Request(again)) = again else { panic!("{head:?} became {again:?}") };
     assert_eq!((head.method(), head.authority(), head.path()), (again.method(), again.authority(), again.path()));
     let list = |head: &RequestHead| -> Vec<_> {
@@ -95,7 +98,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let trust = if choice & 16 == 0 { Trust::waypoint() } else { Trust::gateway(choice >> 5) };
     let kind = if choice & 16 == 0 { PeerKind::Mesh } else { PeerKind::Edge };
-    let raw = if data.starts_with(&[7]) { Some(http2(data, choice & 32 == 0)) } else { http1(data) };
+    let raw = if data.starts_with(&[7]) { Some(http2(data, choice & 32 == 0, Limits::default())) } else { http1(data) };
     let Some(Ok(raw)) = raw else { return };
     let rules = Rules { path, trust };
     if let Ok(Canonical::Request(head)) = canonical(raw, &rules, kind) {
