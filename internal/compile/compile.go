@@ -58,7 +58,7 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	asked := newGateways(f, c.out, c.index, c.places.occupant)
 	c.ties = newTies(mesh, assignments, asked.operational)
 	c.services = &serviceCompiler{facts: f, out: c.out, gateways: asked, places: c.places, arbiter: c.arbiter, allocator: c.allocator, hosts: c.hosts,
-		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), ties: c.ties, bound: map[model.Key]translate.Bound{}}
+		names: c.index.names, assignments: assignments, index: c.index, bindings: newBindings(c.out), ties: c.ties, bound: map[model.Key]translate.Bound{}, departed: newDeparted()}
 	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers, c.ties)
 	c.ties.refusal = (&admission{facts: f, index: c.index, policies: c.policies, log: l, decoded: map[model.Key]decodedPolicy{}}).refusal
 	if mesh.AutoAllowWaypoints {

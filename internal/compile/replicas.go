@@ -356,7 +356,7 @@ func (c *Compiler) AdoptWaiting(kept map[string]string) {
 	for _, name := range moved {
 		c.ties.of[name].ready = true // as another control plane has heard
 	}
-	c.again(c.ties.proceed(moved))
+	c.again(c.ties.proceed(moved), nil)
 }
 
 // keepWaiting writes down which objects are not behind their waypoints, and which may go there.
@@ -420,7 +420,7 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 		for _, name := range tooMany {
 			s.unhold(name) // it was held again
 		}
-		c.again(c.ties.proceed(tooMany))
+		c.again(c.ties.proceed(tooMany), nil)
 	}
 	return nil
 }

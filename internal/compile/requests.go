@@ -133,7 +133,7 @@ func (c *requestCompiler) targets() translate.Targets {
 				key = model.ServiceEntryKey(namespace, name)
 			}
 			of, ok := c.services.bound[key]
-			return of, ok
+			return c.services.departed.with(key, of), ok
 		},
 	}
 }
@@ -153,6 +153,7 @@ func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool
 	c.bindings.publish(b, key, bindings)
 	before, had := c.bound[key]
 	has := len(now.Hosts) > 0
+	c.depart(b, key, before, now)
 	if has {
 		c.bound[key] = now
 	} else {
@@ -160,5 +161,24 @@ func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool
 	}
 	if had != has || !slices.Equal(before.Hosts, now.Hosts) || !before.Decision.Same(now.Decision) {
 		c.index.policiesFor(key, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
+	}
+}
+
+// depart keeps the hosts that a ServiceEntry has lost while policies name it, unless another object speaks for them. Policies that keep a host
+// for an object that had it earlier lose it to the one that has it now. The host of a Service follows from its name.
+func (c *serviceCompiler) depart(b *batch, key model.Key, before, now translate.Bound) {
+	for _, host := range now.Hosts {
+		if of, had := c.departed.end(host); had && of != key {
+			c.index.policiesFor(of, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
+		}
+	}
+	if key.Kind != "ServiceEntry" || before.Decision == nil || len(before.Decision.Gateways) == 0 || len(c.index.targets[key]) == 0 {
+		return
+	}
+	for _, host := range before.Hosts {
+		if _, spoken := c.hosts.owner(host); !spoken && !slices.Contains(now.Hosts, host) {
+			c.departed.leave(host, key, before.Decision, c.ties.now().Add(leaveFor))
+			c.ties.rouse()
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lateen.dev/lateen/internal/gen/l7"
 	"lateen.dev/lateen/internal/model"
@@ -168,6 +169,67 @@ spec: {targetRefs: [{kind: Service, name: web}, {kind: Service, name: db}], acti
 	if now := p.versions()[resourcekind.RequestAuthorization+" shop/both"]; now != before {
 		t.Errorf("proxies were told anew: %v after %v", now, before)
 	}
+}
+
+// A policy keeps the hosts that a ServiceEntry loses while a waypoint may serve them. Another object that has a host takes it from the policy.
+func TestAPolicyKeepsTheHostsOfAServiceEntryForAWhile(t *testing.T) {
+	entry := func(name, hosts string) string {
+		return "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: shop, labels: {istio.io/use-waypoint: wp}}\n" +
+			"spec: {hosts: [" + hosts + "], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.9.9}]}\n"
+	}
+	key := model.ServiceEntryKey("shop", "ext")
+	p := newBindingPlane(t, NewAssignments())
+	p.put(requestMesh)
+	p.put(entry("ext", "a.example, b.example") + `---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: both, namespace: shop}
+spec: {targetRefs: [{kind: Service, name: web}, {kind: ServiceEntry, group: networking.istio.io, name: ext}], action: DENY, rules: [{}]}
+`)
+	targets := func(when string, hosts ...string) {
+		t.Helper()
+		got := []string{}
+		p.get(resourcekind.RequestAuthorization, "shop/both", func(v any) {
+			for _, target := range v.(*l7.Authorization).GetTargets()[1:] {
+				got = append(got, strings.TrimPrefix(target.GetService(), "shop/"))
+			}
+		})
+		if slices.Sort(got); !slices.Equal(got, hosts) {
+			t.Errorf("%s the policy is for %v of the entry, want %v", when, got, hosts)
+		}
+	}
+	targets("at first", "a.example", "b.example")
+	p.put(entry("ext", "a.example"))
+	targets("when a host goes", "a.example", "b.example")
+	if p.binding("shop/b.example") != nil {
+		t.Error("the Binding of the host stays")
+	}
+	p.put(entry("other", "b.example"))
+	targets("when another entry has the host", "a.example")
+	p.remove(model.ServiceEntryKey("shop", "other"))
+	targets("when nobody has it", "a.example")
+
+	p.remove(key)
+	targets("without the entry", "a.example")
+	if got := p.attached(requestPolicy("both")); !strings.Contains(got, "TargetNotFound") {
+		t.Errorf("its author is told %s", got)
+	}
+	p.now = p.now.Add(leaveFor - time.Second)
+	p.settle()
+	targets("before its time", "a.example")
+	p.now = p.now.Add(time.Second)
+	p.settle()
+	targets("after its time")
+	if len(p.services.departed.of)+len(p.services.departed.holder) > 0 {
+		t.Errorf("what is kept: %v", p.services.departed)
+	}
+
+	p.put(entry("ext", "a.example"))
+	p.remove(key)
+	p.put(entry("ext", "a.example"))
+	p.now = p.now.Add(leaveFor)
+	p.settle()
+	targets("with the entry again", "a.example")
 }
 
 // A change touches what depends on it and nothing else.

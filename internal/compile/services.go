@@ -24,6 +24,7 @@ type serviceCompiler struct {
 	bindings    *bindings
 	ties        *ties
 	bound       map[model.Key]translate.Bound // how the services of an object are to be reached
+	departed    *departed
 }
 
 // compile brings the services of one object up to date.

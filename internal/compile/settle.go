@@ -227,7 +227,7 @@ func (c *Compiler) Unsettled() <-chan struct{} { return c.ties.wake }
 func (c *Compiler) Settle(proxies func() []GatewayProxy) (acks bool, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.ties.open) == 0 {
+	if len(c.ties.open)+len(c.services.departed.of) == 0 {
 		return false, time.Time{}
 	}
 	// With the lock: acknowledgements that were read before a batch say nothing of it, and nothing else may ever be acknowledged.
@@ -239,8 +239,12 @@ func (c *Compiler) Settle(proxies func() []GatewayProxy) (acks bool, at time.Tim
 	if len(resolved) > 0 {
 		stale = append(stale, c.resolve(resolved)...)
 	}
-	c.again(stale)
-	return c.ties.next(now)
+	c.again(stale, c.services.departed.expire(now))
+	acks, at = c.ties.next(now)
+	if expires := c.services.departed.next(); at.IsZero() || !expires.IsZero() && expires.Before(at) {
+		at = expires
+	}
+	return acks, at
 }
 
 // bearing finds what a proxy must take before it takes the connections of an object.
@@ -290,9 +294,9 @@ func (c *Compiler) resolve(names []string) []model.Key {
 	return c.ties.proceed(names)
 }
 
-// again compiles objects anew, as a generation of their own.
-func (c *Compiler) again(stale []model.Key) {
-	if len(stale) == 0 {
+// again compiles objects anew, and the policies of those that have lost hosts for good, as a generation of their own.
+func (c *Compiler) again(stale, lost []model.Key) {
+	if len(stale)+len(lost) == 0 {
 		return
 	}
 	generation, _ := c.store.Apply(nil)
@@ -309,6 +313,9 @@ func (c *Compiler) again(stale []model.Key) {
 		default:
 			b.workload(key)
 		}
+	}
+	for _, key := range lost {
+		c.index.policiesFor(key, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
 	}
 	for _, run := range c.steps {
 		run(b)

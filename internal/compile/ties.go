@@ -250,6 +250,11 @@ func (x *ties) watch(name string, t *tie) {
 		return
 	}
 	x.open[name] = true
+	x.rouse()
+}
+
+// rouse has Settle called.
+func (x *ties) rouse() {
 	select {
 	case x.wake <- struct{}{}:
 	default:

@@ -147,7 +147,8 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 
 // service attaches to the hosts of a Service or a ServiceEntry. The policy names them whether they are bound to a waypoint or not, and that of a
 // Service whether it exists or not. Proxies hear of policies before they hear that a service ends, begins or is bound, so the policy of a Service
-// holds at every step. The hosts of a ServiceEntry that is gone are not known.
+// holds at every step. The hosts of a ServiceEntry that is gone are
+// those that the caller still knows.
 func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) model.Condition {
 	of, exists := in.Service(kind, namespace, name)
 	what := kind + " " + namespace + "/" + name
