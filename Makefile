@@ -20,10 +20,10 @@ help: ## list the targets
 toolchain: ## check the versions of Go and Rust before anything is built
 	@hack/toolchain.sh
 
+# The last steps of Cargo keep one processor busy, and Go builds beside them.
 build: toolchain ## release binaries into bin/
-	cargo build --release -p lateen-proxy -p lateen-load
 	@mkdir -p $(BIN)
-	$(GO_BUILD) ./cmd/...
+	$(GO_BUILD) ./cmd/... & go=$$!; cargo build --release -p lateen-proxy -p lateen-load; rust=$$?; wait $$go && exit $$rust
 	@for b in lateen-proxy lateen-load; do install -C -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@ls $(BIN)
 

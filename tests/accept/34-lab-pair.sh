@@ -3,7 +3,6 @@
 # number of pods, carries HTTP and TCP, is charged for what it uses and leaves nothing behind, also when it does not come up or the
 # lab is killed. That the configurations make Envoy do what they should no stand-in can show. Workers share connections as the lab
 # says.
-# alone: it measures
 # bites: without Pdeathsig in internal/lab/dataplanes/envoy/launcher.go proxies outlive a lab that was killed.
 # needs: ps
 source "$(dirname "$0")/lib.sh"
