@@ -31,8 +31,8 @@ list() {
   done < <(go_targets)
 }
 [ "${1:-}" != --list ] || { list; exit; }
-tell= profile=release lanes=2
-[ "${1:-}" != --tell ] || { tell=1 profile=quick lanes=4; shift; }
+tell= profile=release lanes=2 longest=10
+[ "${1:-}" != --tell ] || { tell=1 profile=quick lanes=4 longest=60; shift; } # beside meshes a process may stand still
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -84,7 +84,7 @@ mkdir -p "$FINDINGS"
 # libfuzzer TARGET LOG ARGUMENTS...
 libfuzzer() {
   local target=$1 log=$2; shift 2
-  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/$profile/$target" -timeout=10 -rss_limit_mb=1024 -print_final_stats=0 -artifact_prefix="$FINDINGS/$target-" "$@" >"$log" 2>&1
+  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/$profile/$target" -timeout=$longest -rss_limit_mb=1024 -print_final_stats=0 -artifact_prefix="$FINDINGS/$target-" "$@" >"$log" 2>&1
 }
 fuzz_rust() { # TARGET
   local code

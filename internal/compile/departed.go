@@ -6,35 +6,26 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/translate"
 )
 
 // departed keeps the hosts that objects have lost for as long as a waypoint may serve them. A waypoint hears of policies before it hears that
 // a Binding ends: a policy that lost the host at once would not hold for the requests in between.
 type departed struct {
-	of     map[model.Key]*departure
-	holder map[string]model.Key // host → the object that had it
-}
-
-// departure is what an object has lost.
-type departure struct {
-	decision *translate.Decision  // how the object was to be reached
-	until    map[string]time.Time // by host on the wire, "namespace/hostname"
+	of     map[model.Key]map[string]time.Time // object → host on the wire, "namespace/hostname" → until when
+	holder map[string]model.Key               // host → the object that had it
 }
 
 func newDeparted() *departed {
-	return &departed{of: map[model.Key]*departure{}, holder: map[string]model.Key{}}
+	return &departed{of: map[model.Key]map[string]time.Time{}, holder: map[string]model.Key{}}
 }
 
 // leave keeps a host of an object until a time.
-func (d *departed) leave(host string, of model.Key, decision *translate.Decision, until time.Time) {
+func (d *departed) leave(host string, of model.Key, until time.Time) {
 	d.end(host)
-	x := d.of[of]
-	if x == nil {
-		x = &departure{until: map[string]time.Time{}}
-		d.of[of] = x
+	if d.of[of] == nil {
+		d.of[of] = map[string]time.Time{}
 	}
-	x.decision, x.until[host], d.holder[host] = decision, until, of
+	d.of[of][host], d.holder[host] = until, of
 }
 
 // end forgets a host, and says whose it was.
@@ -44,31 +35,20 @@ func (d *departed) end(host string) (of model.Key, had bool) {
 		return of, false
 	}
 	delete(d.holder, host)
-	x := d.of[of]
-	if delete(x.until, host); len(x.until) == 0 {
+	if delete(d.of[of], host); len(d.of[of]) == 0 {
 		delete(d.of, of)
 	}
 	return of, true
 }
 
-// with adds to how an object is to be reached what it has lost. The Gateways of an object that is gone are those that it had.
-func (d *departed) with(key model.Key, bound translate.Bound) translate.Bound {
-	x := d.of[key]
-	if x == nil {
-		return bound
-	}
-	if bound.Decision == nil {
-		bound.Decision = x.decision
-	}
-	bound.Hosts = slices.Concat(bound.Hosts, slices.Sorted(maps.Keys(x.until)))
-	return bound
-}
+// hosts are those that an object has lost, sorted.
+func (d *departed) hosts(of model.Key) []string { return slices.Sorted(maps.Keys(d.of[of])) }
 
 // expire forgets the hosts that no waypoint serves any more, and returns the objects that had them.
 func (d *departed) expire(now time.Time) []model.Key {
 	of := map[model.Key]bool{}
-	for key, x := range d.of {
-		for host, until := range x.until {
+	for key, hosts := range d.of {
+		for host, until := range hosts {
 			if !now.Before(until) {
 				d.end(host)
 				of[key] = true
@@ -80,8 +60,8 @@ func (d *departed) expire(now time.Time) []model.Key {
 
 // next is when the first host expires; zero if there is none.
 func (d *departed) next() (at time.Time) {
-	for _, x := range d.of {
-		for _, until := range x.until {
+	for _, hosts := range d.of {
+		for _, until := range hosts {
 			if at.IsZero() || until.Before(at) {
 				at = until
 			}

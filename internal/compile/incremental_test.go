@@ -100,6 +100,9 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 			}
 			p.Apply(changes)
 		}
+		// Policies keep what ServiceEntries have lost for a while.
+		p.ties.now = func() time.Time { return time.Now().Add(leaveFor + 2*time.Second) }
+		p.Settle(func() []GatewayProxy { return nil })
 		again, err := LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)

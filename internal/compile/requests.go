@@ -3,6 +3,7 @@ package compile
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -133,7 +134,8 @@ func (c *requestCompiler) targets() translate.Targets {
 				key = model.ServiceEntryKey(namespace, name)
 			}
 			of, ok := c.services.bound[key]
-			return c.services.departed.with(key, of), ok
+			of.Lost = c.services.departed.hosts(key)
+			return of, ok
 		},
 	}
 }
@@ -153,7 +155,7 @@ func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool
 	c.bindings.publish(b, key, bindings)
 	before, had := c.bound[key]
 	has := len(now.Hosts) > 0
-	c.depart(b, key, before, now)
+	c.depart(b, key, before.Hosts, now.Hosts, bindings)
 	if has {
 		c.bound[key] = now
 	} else {
@@ -164,21 +166,30 @@ func (c *serviceCompiler) bind(b *batch, key model.Key, services map[string]bool
 	}
 }
 
-// depart keeps the hosts that a ServiceEntry has lost while policies name it, unless another object speaks for them. Policies that keep a host
-// for an object that had it earlier lose it to the one that has it now. The host of a Service follows from its name.
-func (c *serviceCompiler) depart(b *batch, key model.Key, before, now translate.Bound) {
-	for _, host := range now.Hosts {
+// depart keeps the hosts that a ServiceEntry has lost while policies name it. A host whose Binding is another object's by now is that one's. The
+// host of a Service follows from its name.
+func (c *serviceCompiler) depart(b *batch, key model.Key, before, now []string, bindings map[string]*l7.Binding) {
+	for _, host := range now {
+		if of := c.departed.holder[host]; of == key {
+			c.departed.end(host)
+		}
+	}
+	for host := range bindings {
 		if of, had := c.departed.end(host); had && of != key {
 			c.index.policiesFor(of, func(policy model.Key) { b.mark(requestPolicyOutput, policy) })
 		}
 	}
-	if key.Kind != "ServiceEntry" || before.Decision == nil || len(before.Decision.Gateways) == 0 || len(c.index.targets[key]) == 0 {
+	if key.Kind != "ServiceEntry" || len(c.index.targets[key]) == 0 {
 		return
 	}
-	for _, host := range before.Hosts {
-		if _, spoken := c.hosts.owner(host); !spoken && !slices.Contains(now.Hosts, host) {
-			c.departed.leave(host, key, before.Decision, c.ties.now().Add(leaveFor))
-			c.ties.rouse()
+	// Those that are lost within a second expire together.
+	until := c.ties.now().Add(leaveFor + time.Second).Truncate(time.Second)
+	for _, host := range before {
+		holder, bound := c.bindings.holder[host]
+		if slices.Contains(now, host) || bound && holder != key {
+			continue
 		}
+		c.departed.leave(host, key, until)
+		c.ties.rouse()
 	}
 }

@@ -173,10 +173,11 @@ spec: {targetRefs: [{kind: Service, name: web}, {kind: Service, name: db}], acti
 
 // A policy keeps the hosts that a ServiceEntry loses while a waypoint may serve them. Another object that has a host takes it from the policy.
 func TestAPolicyKeepsTheHostsOfAServiceEntryForAWhile(t *testing.T) {
-	entry := func(name, hosts string) string {
-		return "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: shop, labels: {istio.io/use-waypoint: wp}}\n" +
-			"spec: {hosts: [" + hosts + "], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.9.9}]}\n"
+	entryWith := func(name, label, hosts, exportTo string) string {
+		return "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: shop, labels: {" + label + "}}\n" +
+			"spec: {hosts: [" + hosts + "], exportTo: [" + exportTo + "], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.9.9}]}\n"
 	}
+	entry := func(name, hosts string) string { return entryWith(name, "istio.io/use-waypoint: wp", hosts, "") }
 	key := model.ServiceEntryKey("shop", "ext")
 	p := newBindingPlane(t, NewAssignments())
 	p.put(requestMesh)
@@ -204,22 +205,33 @@ spec: {targetRefs: [{kind: Service, name: web}, {kind: ServiceEntry, group: netw
 	if p.binding("shop/b.example") != nil {
 		t.Error("the Binding of the host stays")
 	}
+	p.put(entryWith("other", "app: other", "b.example", ""))
+	targets("when another entry that is not bound has the host", "a.example", "b.example")
 	p.put(entry("other", "b.example"))
-	targets("when another entry has the host", "a.example")
+	targets("when another entry has the host and its Binding", "a.example")
 	p.remove(model.ServiceEntryKey("shop", "other"))
 	targets("when nobody has it", "a.example")
 
+	p.put(entryWith("ext", "istio.io/use-waypoint: wp", "a.example", `"~"`))
+	targets("when nobody may see the entry", "a.example")
+	if p.binding("shop/a.example") != nil {
+		t.Error("the Binding of an entry that nobody may see stays")
+	}
+	p.put(entry("ext", "a.example"))
 	p.remove(key)
 	targets("without the entry", "a.example")
-	if got := p.attached(requestPolicy("both")); !strings.Contains(got, "TargetNotFound") {
+	if got := p.attached(requestPolicy("both")); !strings.Contains(got, "TargetNotFound") || !strings.Contains(got, "keeps the policy for half a minute") {
 		t.Errorf("its author is told %s", got)
 	}
 	p.now = p.now.Add(leaveFor - time.Second)
 	p.settle()
 	targets("before its time", "a.example")
-	p.now = p.now.Add(time.Second)
+	p.now = p.now.Add(2 * time.Second)
 	p.settle()
 	targets("after its time")
+	if got := p.attached(requestPolicy("both")); !strings.Contains(got, "no proxy enforces the policy for it") {
+		t.Errorf("its author is told %s", got)
+	}
 	if len(p.services.departed.of)+len(p.services.departed.holder) > 0 {
 		t.Errorf("what is kept: %v", p.services.departed)
 	}
@@ -227,7 +239,7 @@ spec: {targetRefs: [{kind: Service, name: web}, {kind: ServiceEntry, group: netw
 	p.put(entry("ext", "a.example"))
 	p.remove(key)
 	p.put(entry("ext", "a.example"))
-	p.now = p.now.Add(leaveFor)
+	p.now = p.now.Add(leaveFor + time.Second)
 	p.settle()
 	targets("with the entry again", "a.example")
 }

@@ -239,7 +239,8 @@ func (c *Compiler) Settle(proxies func() []GatewayProxy) (acks bool, at time.Tim
 	if len(resolved) > 0 {
 		stale = append(stale, c.resolve(resolved)...)
 	}
-	c.again(stale, c.services.departed.expire(now))
+	lost := slices.DeleteFunc(c.services.departed.expire(now), func(key model.Key) bool { return len(c.index.targets[key]) == 0 })
+	c.again(stale, lost)
 	acks, at = c.ties.next(now)
 	if expires := c.services.departed.next(); at.IsZero() || !expires.IsZero() && expires.Before(at) {
 		at = expires

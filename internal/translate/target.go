@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	typev1beta1 "istio.io/api/type/v1beta1"
@@ -23,9 +24,11 @@ type Targets struct {
 	Service func(kind, namespace, name string) (Bound, bool)
 }
 
-// Bound is a service that a policy may name: its names on the wire, "namespace/hostname", and its Gateways.
+// Bound is a service that a policy may name: its names on the wire, "namespace/hostname", and its Gateways. Lost are names that it had a moment
+// ago, which its waypoint may still serve.
 type Bound struct {
 	Hosts    []string
+	Lost     []string
 	Decision *Decision
 }
 
@@ -147,8 +150,8 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 
 // service attaches to the hosts of a Service or a ServiceEntry. The policy names them whether they are bound to a waypoint or not, and that of a
 // Service whether it exists or not. Proxies hear of policies before they hear that a service ends, begins or is bound, so the policy of a Service
-// holds at every step. The hosts of a ServiceEntry that is gone are
-// those that the caller still knows.
+// holds at every step. So it does for a while for
+// the hosts that a ServiceEntry has lost.
 func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) model.Condition {
 	of, exists := in.Service(kind, namespace, name)
 	what := kind + " " + namespace + "/" + name
@@ -157,11 +160,13 @@ func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) 
 	if !exists && kind == kindService && len(validation.IsDNS1123Label(name)) == 0 {
 		hosts = []string{namespace + "/" + mesh.ServiceHost(namespace, name)}
 	}
-	for _, host := range hosts {
+	for _, host := range slices.Sorted(slices.Values(slices.Concat(hosts, of.Lost))) {
 		a.target(&l7.Target{Target: &l7.Target_Service{Service: host}})
 	}
 	a.gateways = append(a.gateways, d.Gateways...)
 	switch {
+	case !exists && len(of.Lost) > 0:
+		return unattached(reasonTargetNotFound, "there is no %s any more; its waypoint keeps the policy for half a minute, for requests that are on their way; create it, or correct the name", what)
 	case !exists:
 		return unattached(reasonTargetNotFound, "there is no %s that is of the mesh, so no proxy enforces the policy for it; create it, or correct the name", what)
 	case d.Asked == "":

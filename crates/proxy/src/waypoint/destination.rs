@@ -26,7 +26,7 @@ pub(super) struct Destination {
     pub(super) target: Target,
     /// The protocol that the port's owner names.
     pub(super) protocol: PortProtocol,
-    /// The client names the host: the service's endpoint has a wildcard for a hostname.
+    /// The client names the host in its ClientHello: the port's protocol is TLS, and the service's endpoint has a wildcard for a hostname.
     pub(super) names_host: bool,
 }
 
@@ -194,7 +194,8 @@ pub(super) fn select(
         Target::Workload(workload) => protocol_of(view, workload, address.port()),
     };
     Ok(Destination {
-        names_host: names_host(view, &target),
+        // All endpoints are looked at, so only where the answer matters.
+        names_host: protocol == PortProtocol::Tls && names_host(view, &target),
         address,
         target,
         protocol,
