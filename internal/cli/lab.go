@@ -147,7 +147,7 @@ func (cmds labCommands) labRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.planes, "planes", []string{results.KindNone, results.KindLateen}, "planes that take part, of none, lateen and waypoint; the others are compared with the first, and a scenario may bring further ones")
-	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable: ztunnel, ztunnel-one (with one worker), envoy, envoy-http1, envoy-balanced, envoy-waypoint or envoy-one-listener, such as ztunnel=/usr/local/bin/ztunnel; KIND:NAME=PATH names the plane, and lateen:NAME=PATH is another build of lateen-proxy (repeatable)")
+	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable: ztunnel, ztunnel-one (with one worker), envoy, envoy-http1, envoy-balanced, envoy-waypoint or envoy-one-listener, such as ztunnel=/usr/local/bin/ztunnel; KIND:NAME=PATH names the plane, and lateen:NAME=PATH or waypoint:NAME=PATH is another build of lateen-proxy (repeatable)")
 	cmd.Flags().StringArrayVar(&f.proxyEnv, "proxy-env", nil, "PLANE:NAME=VALUE: an environment variable of a plane's node proxies, and of its waypoint (repeatable)")
 	cmd.Flags().StringArrayVar(&f.cells, "cell", nil, "TEXT: measure only the cells whose names contain it (repeatable)")
 	cmd.Flags().StringArrayVar(&f.targets, "target", nil, "NAME=URL: in place of planes, services that are there already: the scenario's load goes to the URL (repeatable; the others are compared with the first)")

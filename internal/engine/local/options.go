@@ -4,6 +4,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -112,6 +113,18 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%s: not in %s; run `make build`, which puts all programs into one directory", strings.Join(missing, ", "), o.BinDir)
 	}
 	return nil
+}
+
+// waypointProxy is the program that waypoints run, as a pod sees it: this build's, or the other build of Lateen's that all nodes run.
+func (o Options) waypointProxy() string {
+	own := podBinDir + "/" + proxyBinary
+	other := o.NodeProxy[nodeName(1)]
+	for i := 1; i <= o.Nodes; i++ {
+		if path := o.NodeProxy[nodeName(i)]; path != other || filepath.Base(path) != proxyBinary {
+			return own
+		}
+	}
+	return cmp.Or(other, own)
 }
 
 // familiesOf finds the address plans by their names.

@@ -35,12 +35,13 @@ const (
 type waypoints struct {
 	state    *state
 	settings waypoint.Settings
+	program  string   // as a pod sees it
 	env      []string // NAME=VALUE, of every proxy besides
 	log      *slog.Logger
 }
 
 func newWaypoints(s *state, o Options, families []*fabric.Family, log *slog.Logger) *waypoints {
-	return &waypoints{state: s, log: log,
+	return &waypoints{state: s, log: log, program: o.waypointProxy(),
 		env: append([]string{"IPV6_ENABLED=" + strconv.FormatBool(slices.Contains(families, fabric.IPv6))}, o.CA.env()...),
 		settings: waypoint.Settings{Image: "lateen/proxy", Control: "https://" + net.JoinHostPort(families[0].FabricIP.String(), "15012"), TrustDomain: trustDomain,
 			ClusterID: "Kubernetes", ClusterDomain: clusterDomain, LogLevel: cmp.Or(os.Getenv("RUST_LOG"), "info"), Version: labelValue(o.Version), TerminationGraceSeconds: 30}}
@@ -162,7 +163,7 @@ func (w *waypoints) localise(d *appsv1.Deployment) {
 		if c.Name != waypoint.Container {
 			continue
 		}
-		c.Command, c.VolumeMounts = []string{podBinDir + "/" + proxyBinary}, nil
+		c.Command, c.VolumeMounts = []string{w.program}, nil
 		for j, v := range c.Env {
 			switch v.Value {
 			case waypoint.RootFile:

@@ -221,3 +221,22 @@ func TestAWaypointsPodHasATokenOfItsOwn(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestWaypointsRunTheBuildThatAllNodesRun(t *testing.T) {
+	const own, old = podBinDir + "/lateen-proxy", "/srv/old/lateen-proxy"
+	for _, c := range []struct {
+		what  string
+		nodes map[string]string
+		want  string
+	}{
+		{"this build", nil, own},
+		{"another build on all nodes", map[string]string{"n1": old, "n2": old}, old},
+		{"another build on one node", map[string]string{"n1": old}, own},
+		{"two other builds", map[string]string{"n1": old, "n2": "/srv/older/lateen-proxy"}, own},
+		{"ztunnels", map[string]string{"n1": "/srv/ztunnel", "n2": "/srv/ztunnel"}, own},
+	} {
+		if got := (Options{Nodes: 2, NodeProxy: c.nodes}).waypointProxy(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+}

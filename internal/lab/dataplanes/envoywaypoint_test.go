@@ -161,7 +161,7 @@ func TestAnEnvoyThatCannotBeSetUpLeavesNothing(t *testing.T) {
 
 func TestThePodOfTheLastConfigurationIsAwaited(t *testing.T) {
 	e := newWaypointEngine(t, 0)
-	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{}}
+	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w", "").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{}}
 	for _, c := range []struct {
 		envoys int
 		before []string
@@ -268,7 +268,7 @@ func TestAnEnvoyOfOneListenerIsBehindTheNodeProxy(t *testing.T) {
 
 func TestTheCaptureOfAnEnvoyOfOneListenerIsAwaited(t *testing.T) {
 	e := newWaypointEngine(t, 0)
-	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{oneListener: true}}
+	b := &envoyWaypointBench{waypointBench: &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "w", "").Local, client: e.Client("mesh")}}, plane: &EnvoyWaypoint{oneListener: true}}
 	e.envoys, e.uncaptured = 1, true
 	if waiting, err := b.replaced(t.Context(), nil); err != nil || !strings.Contains(waiting, "waypoint-abc-1 to be captured") {
 		t.Errorf("waits for %q (%v)", waiting, err)

@@ -18,7 +18,7 @@ type Spec struct {
 	// Name is unique in a run: the kind, with a suffix where the kind takes part twice.
 	Name string
 	Kind string
-	// Path is the peer's executable. It is empty for none and waypoint, and for lateen unless another build of its node proxy takes part.
+	// Path is the peer's executable. It is empty for none, and for lateen and waypoint unless another build of lateen-proxy takes part.
 	Path string
 	// URL is where a plane of kind results.KindUnderTest is.
 	URL string
@@ -60,8 +60,8 @@ var envoys = map[string]envoy.Settings{
 // planeName is a name that a user gives to a plane. It is a part of the name of the plane's mesh.
 var planeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// ParseSpec reads "none", "lateen", "waypoint", KIND=PATH or KIND:NAME=PATH and checks that the plane can be run. With a path, lateen is another build of
-// its node proxy. The error lists the kinds.
+// ParseSpec reads "none", "lateen", "waypoint", KIND=PATH or KIND:NAME=PATH and checks that the plane can be run. With a path, lateen and waypoint
+// are of another build of lateen-proxy. The error lists the kinds.
 func ParseSpec(text string) (Spec, error) {
 	kind, path, given := strings.Cut(text, "=")
 	kind, name, named := strings.Cut(kind, ":")
@@ -71,18 +71,17 @@ func ParseSpec(text string) (Spec, error) {
 			return s, fmt.Errorf("peer %s: name %q: use up to 20 lower-case letters, digits and dashes", kind, name)
 		}
 	}
+	ours := kind == results.KindLateen || kind == results.KindWaypoint
 	switch {
 	case kind == results.KindNone && given:
 		return s, fmt.Errorf("%s takes no path", kind)
-	case kind == results.KindLateen && given && !named:
+	case ours && given && !named:
 		return s, fmt.Errorf("another build of %s needs a name: write %s:NAME=%s", kind, kind, cmp.Or(path, "PATH"))
-	case kind == results.KindWaypoint && given:
-		return s, fmt.Errorf("%s takes no path: its proxies are those of this build", kind)
-	case (kind == results.KindNone || kind == results.KindLateen || kind == results.KindWaypoint) && !given:
+	case (kind == results.KindNone || ours) && !given:
 		return s, nil
 	case absences[kind] != "" && !given:
 		return s, nil // Describe says why it cannot run
-	case absences[kind] == "" && !isPeer(kind) && kind != results.KindLateen:
+	case absences[kind] == "" && !isPeer(kind) && !ours:
 		return s, fmt.Errorf("unknown plane %q: use %s, %s, %s, or one of %s with =PATH", kind, results.KindNone, results.KindLateen, results.KindWaypoint, strings.Join(peerKinds, ", "))
 	case path == "":
 		plane, _, _ := strings.Cut(text, "=")
@@ -109,7 +108,7 @@ func ParseSpec(text string) (Spec, error) {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return s, fmt.Errorf("peer %s: %s is not an executable file", kind, absolute)
 	}
-	if s.Kind == results.KindLateen && filepath.Base(absolute) != lateenProxy {
+	if ours && filepath.Base(absolute) != lateenProxy {
 		return s, fmt.Errorf("peer %s: the program must be called %s, by which the engine knows Lateen's own", name, lateenProxy)
 	}
 	if s.Kind == results.KindEnvoy || s.Kind == results.KindEnvoyWaypoint {
@@ -159,7 +158,7 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 		}
 		return l, nil
 	case results.KindWaypoint:
-		w := NewWaypoint(m.Engine, mesh, s.Name)
+		w := NewWaypoint(m.Engine, mesh, s.Name, s.Path)
 		w.set(s.ProxyEnv)
 		return w, nil
 	case results.KindEnvoyWaypoint:

@@ -39,9 +39,10 @@ type Waypoint struct {
 	*Local
 }
 
-// NewWaypoint makes a plane of this build's programs. mesh is the name of the mesh that Start makes.
-func NewWaypoint(engine Engine, mesh, name string) *Waypoint {
-	return &Waypoint{NewLocal(engine, mesh, name, results.KindWaypoint, "")}
+// NewWaypoint makes a plane of this build's programs. A path is that of the lateen-proxy of another build, which then is the waypoint and both
+// node proxies. mesh is the name of the mesh that Start makes.
+func NewWaypoint(engine Engine, mesh, name, path string) *Waypoint {
+	return &Waypoint{NewLocal(engine, mesh, name, results.KindWaypoint, path)}
 }
 
 // Start implements Plane.

@@ -214,7 +214,7 @@ func TestEveryServiceIsBehindTheWaypointBeforeItIsMeasured(t *testing.T) {
 
 func TestTheWaypointIsOneOfTheProxiesAndToldApart(t *testing.T) {
 	e := newWaypointEngine(t, 0)
-	b := &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "waypoint").Local, topology: Topology{Generator: "deploy/client"}, client: e.Client("mesh")}}
+	b := &waypointBench{&LocalBench{plane: NewWaypoint(e, "mesh", "waypoint", "").Local, topology: Topology{Generator: "deploy/client"}, client: e.Client("mesh")}}
 	list, err := b.Processes(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestAServiceThatIsNotBoundEndsTheStartWithTheReason(t *testing.T) {
 	e := newWaypointEngine(t, 1<<30)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	b, err := NewWaypoint(e, "mesh", "waypoint").Start(ctx, Topology{Nodes: 2}, func(string) {})
+	b, err := NewWaypoint(e, "mesh", "waypoint", "").Start(ctx, Topology{Nodes: 2}, func(string) {})
 	if err == nil || b != nil || !strings.Contains(err.Error(), "the waypoint of service echo: the waypoint is not ready") || e.stopped != 1 {
 		t.Errorf("started %v, %v; %d meshes ended", b, err, e.stopped)
 	}
@@ -244,7 +244,7 @@ func TestAChangeThatNeverComesIntoForceEndsWithTheReason(t *testing.T) {
 	t.Cleanup(func() { startTime = whole })
 	startTime = 5 * time.Second
 	e := newWaypointEngine(t, 0)
-	b := &LocalBench{plane: NewWaypoint(e, "mesh", "waypoint").Local, client: e.Client("mesh"), enrolled: true}
+	b := &LocalBench{plane: NewWaypoint(e, "mesh", "waypoint", "").Local, client: e.Client("mesh"), enrolled: true}
 	e.unsettled = true
 	if err := b.Apply(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "gave up waiting for pod echo-abc-1 to be captured") {
 		t.Errorf("applied: %v", err)
@@ -253,7 +253,7 @@ func TestAChangeThatNeverComesIntoForceEndsWithTheReason(t *testing.T) {
 
 // A comparison with node proxies means something if the waypoint has as many workers as they have.
 func TestTheWaypointHasTheSettingsOfNodeProxies(t *testing.T) {
-	plane := NewWaypoint(&refusing{}, "mesh", "waypoint")
+	plane := NewWaypoint(&refusing{}, "mesh", "waypoint", "")
 	plane.set([]string{"A=plane", "B=x: 'y'"})
 	env := plane.proxyEnv(Topology{Nodes: 2, Workers: 3, ProxyEnv: []string{"A=topology"}})
 	document, err := waypointObjects(2, env)
