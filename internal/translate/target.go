@@ -150,8 +150,8 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 
 // service attaches to the hosts of a Service or a ServiceEntry. The policy names them whether they are bound to a waypoint or not, and that of a
 // Service whether it exists or not. Proxies hear of policies before they hear that a service ends, begins or is bound, so the policy of a Service
-// holds at every step. So it does for a while for
-// the hosts that a ServiceEntry has lost.
+// holds at every step. For the hosts that a
+// ServiceEntry has lost it holds for a while.
 func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) model.Condition {
 	of, exists := in.Service(kind, namespace, name)
 	what := kind + " " + namespace + "/" + name
@@ -166,7 +166,7 @@ func (a *attached) service(mesh Mesh, kind, namespace, name string, in Targets) 
 	a.gateways = append(a.gateways, d.Gateways...)
 	switch {
 	case !exists && len(of.Lost) > 0:
-		return unattached(reasonTargetNotFound, "there is no %s any more; its waypoint keeps the policy for half a minute, for requests that are on their way; create it, or correct the name", what)
+		return unattached(reasonTargetNotFound, "there is no %s any more; a waypoint that served it keeps the policy for half a minute, for requests that are on their way; create it, or correct the name", what)
 	case !exists:
 		return unattached(reasonTargetNotFound, "there is no %s that is of the mesh, so no proxy enforces the policy for it; create it, or correct the name", what)
 	case d.Asked == "":
