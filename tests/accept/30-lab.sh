@@ -2,7 +2,7 @@
 # The lab: scenarios are listed and carried out on planes in turn, a server that writes in pieces is faster through the mesh
 # than without, bad input is refused before anything starts, a target that dies and an interrupt leave a document that says so,
 # and nothing stays behind. Environment gates are open here: this machine may be busy, and no time is judged closely.
-# alone: it measures
+# after: it puts a load on the machine.
 # bites: without TCP_QUICKACK in crates/relay/src/socket.rs the mesh is as slow as no mesh.
 source "$(dirname "$0")/lib.sh"
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)

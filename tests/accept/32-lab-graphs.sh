@@ -2,7 +2,7 @@
 # The lab's graphs, the control plane at scale, the scorecard: a topology of isotope is drawn and acted out by pods as it is, bad
 # topologies are refused with object, field and fix; the control plane is measured with proxies that are only a stream; and the
 # scorecard finds no failed request where an application joins, proxies are upgraded, certificates are replaced.
-# alone: it measures
+# after: it puts a load on the machine.
 # bites: without `group.Go` in internal/lab/isotope/service.go what should run at the same time takes the sum of its times.
 # needs: python3
 source "$(dirname "$0")/lib.sh"

@@ -3,7 +3,7 @@
 # unbound. No request of a friend fails but those that were under way on a proxy that was killed. None of a stranger gets past the policy.
 # bites: let `decide` in internal/compile/ties.go name the asked waypoint at once: requests fail while the waypoint starts. Let it name nothing when the
 # Gateway is gone: strangers get through.
-# alone: it measures under load
+# after: it puts a load on the machine.
 # needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 

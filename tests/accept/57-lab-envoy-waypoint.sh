@@ -3,7 +3,7 @@
 # answer the table of requests as Lateen's waypoint does, count and log every request, follow policies, are charged by themselves and leave
 # nothing behind. A block of an Envoy that answers or logs less than all requests is void.
 # hack/envoy.sh has the Envoy, and ENVOY names another one; without any this is skipped.
-# alone: it measures
+# after: it puts a load on the machine.
 # bites: without the filter connect_authority in internal/lab/dataplanes/envoy/istiod/dump.json no request reaches a service.
 source "$(dirname "$0")/lib.sh"
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the acceptance scripts (all, or those named) and adds their counts up. LANES (2) of them run at a time: each has a
-# mesh of its own and mostly waits. One that measures, or that looks at the whole machine, says so in a line that begins
-# with "# alone:" and runs by itself after the others. PART=shared or PART=alone runs only those or these.
+# mesh of its own and mostly waits. One that puts a load on the machine, and judges no time closely, says so in a line that begins with
+# "# after:" and runs after the others, beside one of its kind. One that judges times, or that looks at the whole machine, says "# alone:",
+# and runs by itself at the end. PART=shared runs the others, and PART=alone those two kinds.
 set -uo pipefail
 cd "$(dirname "$0")"
 scripts=("$@")
@@ -34,17 +35,30 @@ one() { # SCRIPT
   cat "$results/$1.text" # in one piece: the other lane prints as well
 }
 
-alone=()
+# together SCRIPT...: so many at a time as there are lanes.
+together() {
+  local s
+  for s; do
+    while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
+    one "$s" &
+  done
+  wait
+}
+
+shared=() after=() alone=()
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
-  if grep -q '^# alone:' "$s"; then alone+=("$s"); continue; fi
-  [ "${PART:-}" != alone ] || continue
-  while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
-  one "$s" &
+  case $(grep -oEm1 '^# (after|alone):' "$s") in
+    '# after:') after+=("$s") ;;
+    '# alone:') alone+=("$s") ;;
+    *) shared+=("$s") ;;
+  esac
 done
-wait
-[ "${PART:-}" != shared ] || alone=()
-for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
+[ "${PART:-}" = alone ] || together ${shared[@]+"${shared[@]}"}
+if [ "${PART:-}" != shared ]; then
+  together ${after[@]+"${after[@]}"}
+  for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
+fi
 
 # Once more at the end: what failed is what a reader looks for.
 for s in "$results"/*.text; do sed -n "s|^not ok - |--- FAIL: $(basename "${s%.text}"): |p" "$s"; done
