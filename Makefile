@@ -70,7 +70,7 @@ gen: ## regenerate the code of proto/
 	"$${CARGO_TARGET_DIR:-target}/debug/examples/generate"
 	go run ./internal/gen/protogen
 
-reference: ## write docs/reference/{metrics,log,environment,annotations,takeover}.md from what the programs declare
+reference: ## write docs/reference/{metrics,log,environment,annotations,takeover,analysis}.md and internal/cli/proxyvariables.txt from what the programs declare
 	go run ./internal/reference
 
 dashboards: ## write dashboards/*.json, and copy them and the alerts into the chart

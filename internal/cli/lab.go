@@ -261,6 +261,11 @@ func setProxyEnv(planes []dataplanes.Spec, text string) error {
 	if k := planes[i].Kind; k != results.KindLateen && k != results.KindWaypoint && k != results.KindEnvoyWaypoint && k != results.KindZtunnel {
 		return usagef("--proxy-env %q: plane %s has no node proxy", text, name)
 	}
+	if planes[i].Path == "" { // another build of lateen-proxy may read other variables
+		if err := checkVariableName(variable); err != nil {
+			return err
+		}
+	}
 	planes[i].ProxyEnv = append(planes[i].ProxyEnv, setting)
 	return nil
 }

@@ -151,8 +151,12 @@ var localityLabels = []string{wellknown.Region, wellknown.Zone, wellknown.Subzon
 // checkVariables reads variables of node proxies, each NAME=VALUE.
 func checkVariables(entries []string) error {
 	for _, entry := range entries {
-		if name, _, ok := strings.Cut(entry, "="); !ok || !variableName.MatchString(name) {
+		name, _, ok := strings.Cut(entry, "=")
+		if !ok || !variableName.MatchString(name) {
 			return usagef("--proxy-env %q: write NAME=VALUE, such as LATEEN_IDLE_TIMEOUT=1h", entry)
+		}
+		if err := checkVariableName(name); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,4 +1,5 @@
-// Command reference writes docs/reference/{metrics,log,environment,annotations,takeover}.md from what the programs themselves declare.
+// Command reference writes docs/reference/{metrics,log,environment,annotations,takeover,analysis}.md and internal/cli/proxyvariables.txt
+// from what the programs themselves declare.
 // It owns how the pages read and the advice on them; a name that is not declared where it is used fails its tests.
 package main
 
@@ -50,5 +51,7 @@ func render(root string) (map[string]string, error) {
 		"docs/reference/annotations.md": annotationsPage(),
 		"docs/reference/takeover.md":    takeOverPage(),
 		"docs/reference/analysis.md":    analysisPage(),
+
+		"internal/cli/proxyvariables.txt": ownVariables(node.Variables),
 	}, nil
 }

@@ -131,6 +131,17 @@ func accessFields(b *strings.Builder, fields []field) {
 	table(b, []string{"field", "when", "what"}, rows)
 }
 
+// ownVariables lists the names of the node proxy's variables that are Lateen's own, one a line. The command line refuses others with their prefix.
+func ownVariables(variables []variable) string {
+	var b strings.Builder
+	for _, v := range variables {
+		if strings.HasPrefix(v.Name, "LATEEN_") {
+			fmt.Fprintln(&b, v.Name)
+		}
+	}
+	return b.String()
+}
+
 func environmentPage(variables []variable) string {
 	var b strings.Builder
 	b.WriteString(made)
