@@ -19,8 +19,8 @@ func (cmds changeCommands) annotateCommand() *cobra.Command {
 		field: "annotations", one: "annotation", set: "annotated", unset: "annotated",
 		checkValue: func(string) []string { return nil },
 	}, &cobra.Command{
-		Use:   "annotate KIND NAME KEY=VALUE... KEY-...",
-		Short: "set or remove annotations of an object",
+		Use:   "annotate (KIND NAME | KIND -l SELECTOR | KIND --all) KEY=VALUE... KEY-...",
+		Short: "set or remove annotations of objects",
 		Example: `  # Let a policy report what it would refuse, without refusing anything; then put it in force.
   lateen annotate authorizationpolicy deny-client istio.io/dry-run=true
   lateen annotate authorizationpolicy deny-client istio.io/dry-run-`,
@@ -34,74 +34,107 @@ type metadata struct {
 	checkValue func(string) []string
 }
 
+// chosenMetadata is what the flags of such a command say.
+type chosenMetadata struct {
+	selector  string
+	all       bool
+	overwrite bool
+	mode      dryRun
+}
+
 // metadataCommand completes a command that changes one of the maps.
 func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobra.Command {
-	var overwrite bool
-	var mode dryRun
+	var o chosenMetadata
 	cmd.Args = atLeast(2, "KIND NAME and at least one KEY=VALUE or KEY-")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, changes, err := m.arguments(args, cmds.app.namespace)
+		objects, changes, err := cmds.metadataArguments(cmd.Context(), m, args, o)
 		if err != nil {
 			return err
 		}
-		return cmds.changeMetadata(cmd.Context(), m, key, changes, overwrite, mode)
+		if len(objects) == 0 {
+			cmds.app.warn("no %s found in namespace %s", pluralOf(args[0]), cmds.app.namespace)
+			return nil
+		}
+		return cmds.changeMetadata(cmd.Context(), m, objects, changes, o)
 	}
 	cmd.ValidArgsFunction = cmds.app.completeKindAndName
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "change "+m.field+" that have another value")
-	dryRunFlag(cmd, &mode)
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label selector, such as app=reviews, in place of a name")
+	cmd.Flags().BoolVar(&o.all, "all", false, "all objects of the kinds in the namespace, in place of a name")
+	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "change "+m.field+" that have another value")
+	dryRunFlag(cmd, &o.mode)
 	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
-// arguments reads "KIND NAME" or "KIND/NAME" and then the changes; a nil value removes a key.
-func (m metadata) arguments(args []string, namespace string) (api.Key, map[string]*string, error) {
+// metadataArguments reads "KIND NAME", "KIND/NAME" or, with -l or --all, "KIND", and then the changes. It finds the objects that -l and --all mean.
+func (cmds changeCommands) metadataArguments(ctx context.Context, m metadata, args []string, o chosenMetadata) ([]api.Key, map[string]*string, error) {
+	chosen := o.all || o.selector != ""
 	objects := 2
-	if strings.Contains(args[0], "/") {
+	if chosen || strings.Contains(args[0], "/") {
 		objects = 1
 	}
-	found, err := keys(args[:objects], namespace)
+	switch {
+	case o.all && o.selector != "":
+		return nil, nil, usagef("--all and -l: use one of them")
+	case chosen && !strings.Contains(args[1], "=") && !strings.HasSuffix(args[1], "-"):
+		return nil, nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
+	case len(args) == objects:
+		return nil, nil, usagef("missing argument: KEY=VALUE or KEY-")
+	}
+	if !chosen {
+		found, err := keys(args[:objects], cmds.app.namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		changes, err := m.changes(args[objects:])
+		return found, changes, err
+	}
+	changes, err := m.changes(args[objects:])
 	if err != nil {
-		return api.Key{}, nil, err
+		return nil, nil, err
 	}
-	if len(args) == objects {
-		return api.Key{}, nil, usagef("missing argument: KEY=VALUE or KEY-")
+	requests, err := cmds.chosenRequests(args[:1], o.selector)
+	if err != nil {
+		return nil, nil, err
 	}
+	found, err := cmds.chosenKeys(ctx, requests)
+	return found, changes, err
+}
+
+// changes reads KEY=VALUE and KEY-; a nil value removes a key.
+func (m metadata) changes(args []string) (map[string]*string, error) {
 	changes := map[string]*string{}
-	for _, arg := range args[objects:] {
+	for _, arg := range args {
 		name, value, set := strings.Cut(arg, "=")
 		if !set {
 			var remove bool
 			if name, remove = strings.CutSuffix(arg, "-"); !remove {
-				return api.Key{}, nil, usagef("%q is neither KEY=VALUE nor KEY-", arg)
+				return nil, usagef("%q is neither KEY=VALUE nor KEY-", arg)
 			}
 		}
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
-			return api.Key{}, nil, usagef("%s %q: %s", m.one, name, problems[0])
+			return nil, usagef("%s %q: %s", m.one, name, problems[0])
 		}
 		if problems := m.checkValue(value); len(problems) > 0 {
-			return api.Key{}, nil, usagef("value %q of %s %s: %s", value, m.one, name, problems[0])
+			return nil, usagef("value %q of %s %s: %s", value, m.one, name, problems[0])
 		}
 		if _, twice := changes[name]; twice {
-			return api.Key{}, nil, usagef("%s %s is given twice", m.one, name)
+			return nil, usagef("%s %s is given twice", m.one, name)
 		}
 		changes[name] = nil
 		if set {
 			changes[name] = &value
 		}
 	}
-	return found[0], changes, nil
+	return changes, nil
 }
 
-// changeMetadata carries the changes out. Without overwrite a key that has another value is an error.
-func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, key api.Key, changes map[string]*string, overwrite bool, mode dryRun) error {
-	if !overwrite && !mode.client() {
-		current, err := m.of(ctx, cmds.app.client(), key)
-		if err != nil {
-			return err
-		}
-		for name, value := range changes {
-			if had, ok := current[name]; ok && value != nil && had != *value {
-				return fmt.Errorf("%s %s of %s is already %q; add --overwrite to change it to %q", m.one, name, key, had, *value)
+// changeMetadata carries the changes out. Without overwrite a key that has another value is an error, and no object is changed.
+func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, objects []api.Key, changes map[string]*string, o chosenMetadata) error {
+	if !o.overwrite && !o.mode.client() {
+		for _, key := range objects {
+			if err := cmds.mayChange(ctx, m, key, changes); err != nil {
+				return err
 			}
 		}
 	}
@@ -109,28 +142,51 @@ func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, key a
 	if err != nil {
 		return err
 	}
-	result, err := cmds.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, mode)
+	var effective []api.ObjectResult
+	for _, key := range objects {
+		result, err := cmds.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, o.mode)
+		if err != nil {
+			return err
+		}
+		verb := m.set
+		if result.Action == api.Unchanged {
+			verb = "unchanged"
+		} else if !slices.ContainsFunc(values(changes), func(v *string) bool { return v != nil }) {
+			verb = m.unset
+		}
+		if err := cmds.app.printf("%s %s%s\n", key, verb, o.mode.suffix()); err != nil {
+			return err
+		}
+		for _, warning := range result.Warnings {
+			cmds.app.warn("%s: %s", key, warning)
+		}
+		if key.Kind != "Namespace" || doubtful(changes) {
+			effective = append(effective, result)
+		}
+	}
+	if o.mode != dryRunNone {
+		return nil
+	}
+	if len(effective) > 0 {
+		(effects{cmds.app}).warnPartial(ctx, api.ApplyResult{Results: effective})
+	}
+	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment {
+		// New connections follow the label once every proxy knows of it.
+		cmds.app.next("lateen wait"+cmds.app.meshFlag(), "lateen status"+cmds.app.meshFlag())
+	}
+	return nil
+}
+
+// mayChange fails if a key of the object's map has a value other than the one that it would get.
+func (cmds changeCommands) mayChange(ctx context.Context, m metadata, key api.Key, changes map[string]*string) error {
+	current, err := m.of(ctx, cmds.app.client(), key)
 	if err != nil {
 		return err
 	}
-	verb := m.set
-	if result.Action == api.Unchanged {
-		verb = "unchanged"
-	} else if !slices.ContainsFunc(values(changes), func(v *string) bool { return v != nil }) {
-		verb = m.unset
-	}
-	if err := cmds.app.printf("%s %s%s\n", key, verb, mode.suffix()); err != nil {
-		return err
-	}
-	for _, warning := range result.Warnings {
-		cmds.app.warn("%s: %s", key, warning)
-	}
-	if mode == dryRunNone && (key.Kind != "Namespace" || doubtful(changes)) {
-		(effects{cmds.app}).warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
-	}
-	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment && mode == dryRunNone {
-		// New connections follow the label once every proxy knows of it.
-		cmds.app.next("lateen wait"+cmds.app.meshFlag(), "lateen status"+cmds.app.meshFlag())
+	for name, value := range changes {
+		if had, ok := current[name]; ok && value != nil && had != *value {
+			return fmt.Errorf("%s %s of %s is already %q; add --overwrite to change it to %q", m.one, name, key, had, *value)
+		}
 	}
 	return nil
 }

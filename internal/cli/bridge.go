@@ -24,7 +24,7 @@ const (
 )
 
 // bridges are the words of istioctl, linkerd and kubectl that people try. One with a space is a command with its first argument.
-// A word is looked for only if this program has no command of that name.
+// They are looked for only if this program has no command of that name. The first word may be one of its commands.
 var bridges = map[string]bridge{
 	// istioctl
 	"analyze":                     {of: istioctl, here: []string{"status", "apply --dry-run"}},
@@ -92,26 +92,30 @@ var bridges = map[string]bridge{
 	"viz edges":     {of: linkerd, here: []string{"tap", "top connections"}},
 
 	// kubectl
-	"api-versions": {of: kubectl, here: []string{"get all -A"}},
-	"attach":       {of: kubectl, here: []string{"logs TARGET -f", "exec -it TARGET -- sh"}},
-	"auth":         {of: kubectl, here: []string{"get authorizationpolicies"}},
-	"autoscale":    {of: kubectl, here: []string{"scale"}},
-	"cluster-info": {of: kubectl, here: []string{"status", "list"}},
-	"config":       {of: kubectl, here: []string{"list"}, not: "keeps no settings; --name or LATEEN_NAME choose a mesh, --context a cluster"},
-	"cordon":       {of: kubectl, here: []string{"get nodes"}, not: "closes no nodes for pods"},
-	"cp":           {of: kubectl, here: []string{"exec -i TARGET -- tar"}},
-	"create":       {of: kubectl, here: []string{"apply -f FILE"}},
-	"debug":        {of: kubectl, here: []string{"exec -it TARGET -- sh", "logs TARGET"}},
-	"drain":        {of: kubectl, here: []string{"proxy replace NODE"}, not: "drains proxies, not nodes"},
-	"events":       {of: kubectl, here: []string{"status", "logs TARGET"}},
-	"explain":      {of: kubectl, here: []string{"apply --dry-run -f FILE"}, not: "explains no fields; a dry run names the wrong ones"},
-	"expose":       {of: kubectl, here: []string{"apply -f FILE"}},
-	"patch":        {of: kubectl, here: []string{"apply -f FILE", "label", "scale"}},
-	"replace":      {of: kubectl, here: []string{"apply -f FILE"}},
-	"run":          {of: kubectl, here: []string{"apply -f FILE"}},
-	"set":          {of: kubectl, here: []string{"apply -f FILE"}},
-	"taint":        {of: kubectl, here: []string{"label node NAME KEY=VALUE"}},
-	"uncordon":     {of: kubectl, here: []string{"get nodes"}, not: "closes no nodes for pods"},
+	"api-versions":    {of: kubectl, here: []string{"get all -A"}},
+	"attach":          {of: kubectl, here: []string{"logs TARGET -f", "exec -it TARGET -- sh"}},
+	"auth":            {of: kubectl, here: []string{"get authorizationpolicies"}},
+	"autoscale":       {of: kubectl, here: []string{"scale"}},
+	"cluster-info":    {of: kubectl, here: []string{"status", "list"}},
+	"config":          {of: kubectl, here: []string{"list"}, not: "keeps no settings; --name or LATEEN_NAME choose a mesh, --context a cluster"},
+	"cordon":          {of: kubectl, here: []string{"get nodes"}, not: "closes no nodes for pods"},
+	"cp":              {of: kubectl, here: []string{"exec -i TARGET -- tar"}},
+	"create":          {of: kubectl, here: []string{"apply -f FILE"}},
+	"debug":           {of: kubectl, here: []string{"exec -it TARGET -- sh", "logs TARGET"}},
+	"drain":           {of: kubectl, here: []string{"proxy replace NODE"}, not: "drains proxies, not nodes"},
+	"events":          {of: kubectl, here: []string{"status", "logs TARGET"}},
+	"explain":         {of: kubectl, here: []string{"apply --dry-run -f FILE"}, not: "explains no fields; a dry run names the wrong ones"},
+	"expose":          {of: kubectl, here: []string{"apply -f FILE"}},
+	"patch":           {of: kubectl, here: []string{"apply -f FILE", "label", "scale"}},
+	"replace":         {of: kubectl, here: []string{"apply -f FILE"}},
+	"rollout history": {of: kubectl, here: []string{"describe deploy/NAME", "get pods"}, not: "keeps no earlier versions of a deployment"},
+	"rollout pause":   {of: kubectl, here: []string{"rollout status deploy/NAME"}, not: "cannot pause a rollout"},
+	"rollout resume":  {of: kubectl, here: []string{"rollout status deploy/NAME"}, not: "cannot pause a rollout"},
+	"rollout undo":    {of: kubectl, here: []string{"apply -f FILE"}, not: "keeps no earlier versions of a deployment; apply the earlier file"},
+	"run":             {of: kubectl, here: []string{"apply -f FILE"}},
+	"set":             {of: kubectl, here: []string{"apply -f FILE"}},
+	"taint":           {of: kubectl, here: []string{"label node NAME KEY=VALUE"}},
+	"uncordon":        {of: kubectl, here: []string{"get nodes"}, not: "closes no nodes for pods"},
 }
 
 // shortForms are the other names that istioctl gives to its commands.

@@ -32,8 +32,8 @@ func TestEveryBridgeLeadsToACommand(t *testing.T) {
 				}
 			}
 		}
-		first, _, _ := strings.Cut(word, " ")
-		if cmd, _, err := root.Find([]string{first}); err == nil && cmd != root {
+		first, second, both := strings.Cut(word, " ")
+		if cmd, rest, err := root.Find(strings.Fields(word)); err == nil && cmd != root && (!both || cmd.Name() != first || len(rest) == 0 || rest[0] != second || !cmd.HasSubCommands()) {
 			t.Errorf("%s is a command of this program: nobody gets the answer", word)
 		}
 	}
@@ -53,6 +53,8 @@ func TestWordsOfOtherProgramsAreAnswered(t *testing.T) {
 		"run web --image x":                  "kubectl's run is `lateen apply -f FILE` here",
 		"help edges":                         "linkerd's edges is `lateen tap` and `lateen top connections` here",
 		"kube-inject -f x":                   "istioctl has kube-inject; Lateen has no sidecars to inject",
+		"rollout undo deploy/x":              "error: unknown command \"undo\"\n  fix: kubectl has rollout undo; Lateen keeps no earlier versions of a deployment; apply the earlier file. The nearest: `lateen apply -f FILE`\n",
+		"rollout history deploy/x":           "kubectl has rollout history; Lateen keeps no earlier versions",
 		"statsu":                             "did you mean status?",
 		"install --revision canary":          "Lateen has no revisions",
 	} {

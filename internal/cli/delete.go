@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +95,7 @@ func (cmds changeCommands) deleteRequest(cmd *cobra.Command, args []string, o de
 // delete carries a request out, or says what it would do.
 func (cmds changeCommands) delete(ctx context.Context, request api.DeleteRequest, args []string, o deletion) error {
 	if o.all || o.selector != "" {
-		found, err := cmds.chosenKeys(ctx, args, o)
+		found, err := cmds.chosenToDelete(ctx, args, o)
 		if err != nil {
 			return err
 		}
@@ -119,30 +120,44 @@ func (cmds changeCommands) delete(ctx context.Context, request api.DeleteRequest
 	return cmds.report(result, o.mode.suffix())
 }
 
-// chosenKeys are the objects that -l or --all mean.
-func (cmds changeCommands) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.Key, error) {
-	if len(args) > 1 {
-		return nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
-	}
-	requests, err := getRequests(args, cmds.app.namespace, getOptions{selector: o.selector})
+// chosenToDelete are the objects that -l or --all mean.
+func (cmds changeCommands) chosenToDelete(ctx context.Context, args []string, o deletion) ([]api.Key, error) {
+	requests, err := cmds.chosenRequests(args, o.selector)
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(requests, func(r api.GetRequest) bool { return r.Kind == "Namespace" }) {
+		what := "--all would remove every namespace with everything in it"
+		if !o.all {
+			what = "-l would remove every namespace that has the labels, with everything in it"
+		}
+		return nil, usageError{&api.Error{Message: what, Fix: "name the namespaces: lateen delete namespace NAME..."}}
+	}
+	return cmds.chosenKeys(ctx, requests)
+}
+
+// chosenRequests ask for the objects that -l or --all mean. args must be kinds alone.
+func (cmds changeCommands) chosenRequests(args []string, selector string) ([]api.GetRequest, error) {
+	if len(args) > 1 {
+		return nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
+	}
+	requests, err := getRequests(args, cmds.app.namespace, getOptions{selector: selector})
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(requests, func(r api.GetRequest) bool { return r.Name != "" }); i >= 0 {
+		return nil, usagef("--all and -l choose objects by kind: write %s instead of %s", requests[i].Kind, args[0])
+	}
+	return requests, nil
+}
+
+// chosenKeys are the objects that the requests find.
+func (cmds changeCommands) chosenKeys(ctx context.Context, requests []api.GetRequest) ([]api.Key, error) {
 	var found []api.Key
 	for _, request := range requests {
-		if request.Name != "" {
-			return nil, usagef("--all and -l choose objects by kind: write %s instead of %s", request.Kind, args[0])
-		}
-		if request.Kind == "Namespace" {
-			what := "--all would remove every namespace with everything in it"
-			if !o.all {
-				what = "-l would remove every namespace that has the labels, with everything in it"
-			}
-			return nil, usageError{&api.Error{Message: what, Fix: "name the namespaces: lateen delete namespace NAME..."}}
-		}
 		list, err := cmds.app.client().Get(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("find what to delete: %w", err)
+			return nil, fmt.Errorf("find the objects that are meant: %w", err)
 		}
 		for _, object := range list.Items {
 			found = append(found, object.Key)

@@ -126,3 +126,44 @@ func TestAKindsGroupReachesTheEngine(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestLabelAndAnnotateChooseBySelectorOrAll(t *testing.T) {
+	for _, args := range [][]string{{"label", "pods,svc", "-l", "app in (a,b)"}, {"annotate", "pods,svc", "--all"}} {
+		f := newFake(t)
+		f.objects = sampleObjects()
+		r := f.run("", append(args, "team=a", "old-")...)
+		verb := map[string]string{"label": "labeled", "annotate": "annotated"}[args[0]]
+		want := strings.ReplaceAll("default/pod/details-v1-a V\ndefault/pod/ratings-v1-b V\ndefault/service/details V\n", "V", verb)
+		if r.code != ExitOK || r.stdout != want {
+			t.Errorf("%v: %+v, want %q", args, r, want)
+		}
+		if args[2] == "-l" && !strings.Contains(f.asked[0], "selector="+url.QueryEscape("app in (a,b)")) {
+			t.Errorf("asked %s", f.asked[0])
+		}
+	}
+	f := newFake(t)
+	if r := f.run("", "label", "pods", "--all", "a=b", "-n", "empty"); r.code != ExitOK || !strings.Contains(r.stderr, "no pods found in namespace empty") || f.askedFor("POST") {
+		t.Errorf("%+v, asked %v", r, f.asked)
+	}
+	for line, want := range map[string]string{
+		"label pods --all -l a=b c=d": "--all and -l: use one of them",
+		"label pods web -l a=b c=d":   `leave out the name "web"`,
+		"label pod/web -l a=b c=d":    "cannot be selected by -l",
+		"label pod/web --all c=d":     "write Pod instead of pod/web",
+		"annotate pods -l a=b c=d e":  `"e" is neither KEY=VALUE nor KEY-`,
+		"annotate pods --all":         "missing argument",
+	} {
+		if r := newFake(t).run("", strings.Fields(line)...); r.code != ExitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v, want %q", line, r, want)
+		}
+	}
+}
+
+// The objects are checked before the first is changed: half of a change is worse than none.
+func TestLabelOfSeveralObjectsChangesAllOrNone(t *testing.T) {
+	f := newFake(t)
+	f.objects = []api.Object{object("pod", "a", `{"metadata":{"name":"a"}}`), object("pod", "b", `{"metadata":{"name":"b","labels":{"team":"b"}}}`)}
+	if r := f.run("", "label", "pods", "--all", "team=a"); r.code != ExitFailure || !strings.Contains(r.stderr, `already "b"`) || f.askedFor("POST") {
+		t.Errorf("%+v, asked %v", r, f.asked)
+	}
+}

@@ -16,11 +16,14 @@ func (cmds changeCommands) labelCommand() *cobra.Command {
 		field: "labels", one: "label", set: "labeled", unset: "unlabeled",
 		checkValue: func(value string) []string { return validation.IsValidLabelValue(value) },
 	}, &cobra.Command{
-		Use:   "label KIND NAME KEY=VALUE... KEY-...",
-		Short: "set or remove labels of an object",
+		Use:   "label (KIND NAME | KIND -l SELECTOR | KIND --all) KEY=VALUE... KEY-...",
+		Short: "set or remove labels of objects",
 		Example: `  # Put a namespace into the mesh, and take it out again. Nothing restarts.
   lateen label namespace default istio.io/dataplane-mode=ambient
-  lateen label namespace default istio.io/dataplane-mode-`,
+  lateen label namespace default istio.io/dataplane-mode-
+
+  # All pods with a label.
+  lateen label pods -l app=reviews team=shop`,
 	})
 }
 

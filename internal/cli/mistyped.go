@@ -54,6 +54,11 @@ func unknownCommand(above *cobra.Command, verb string, rest ...string) error {
 	if b, known, ok := bridgeFor(verb, rest); ok && !above.HasParent() {
 		return b.error(verb, known)
 	}
+	if known := strings.TrimPrefix(above.CommandPath(), above.Root().Name()+" ") + " " + verb; above.HasParent() {
+		if b, ok := bridges[known]; ok {
+			return b.error(verb, known)
+		}
+	}
 	var verbs []string
 	for _, c := range above.Commands() {
 		if c.IsAvailableCommand() || c.Name() == helpName {
