@@ -62,6 +62,7 @@ func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobr
 	cmd.Flags().BoolVar(&o.all, "all", false, "all objects of the kinds in the namespace, in place of a name")
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "change "+m.field+" that have another value")
 	dryRunFlag(cmd, &o.mode)
+	refuseValueApart(cmd)
 	cmds.app.namespaceFlag(cmd)
 	return cmd
 }

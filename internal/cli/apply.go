@@ -69,6 +69,7 @@ func (cmds changeCommands) applyCommand() *cobra.Command {
 	}
 	fileFlag(cmd, &files)
 	dryRunFlag(cmd, &mode)
+	refuseValueApart(cmd)
 	cmds.app.namespaceFlag(cmd)
 	return cmd
 }

@@ -52,6 +52,7 @@ func (cmds changeCommands) deleteCommand() *cobra.Command {
 	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that pods get to end; -1: what each asks for")
 	flags.BoolVar(&o.now, "now", false, "the same as --grace-period=1")
 	dryRunFlag(cmd, &o.mode)
+	refuseValueApart(cmd)
 	cmds.app.namespaceFlag(cmd)
 	return cmd
 }

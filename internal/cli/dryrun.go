@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,6 +29,21 @@ func dryRunFlag(cmd *cobra.Command, value *dryRun) {
 	cmd.Flags().Var(value, "dry-run", "change nothing: server asks the mesh for the outcome, client only reads the input here")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = string(dryRunServer)
 	register(cmd, "dry-run", cobra.FixedCompletions(dryRuns, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// refuseValueApart adds to the rules of a command, the first argument of which is never one of the values, that a value behind a space is
+// an error. The parser reads such a value as an argument, because --dry-run needs none.
+func refuseValueApart(cmd *cobra.Command) {
+	others := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && cmd.Flags().Changed("dry-run") && slices.Contains(dryRuns, args[0]) {
+			return usageError{&api.Error{Message: fmt.Sprintf("unexpected argument %q", args[0]), Fix: "write --dry-run=" + args[0]}}
+		}
+		if others == nil {
+			return nil
+		}
+		return others(cmd, args)
+	}
 }
 
 // String implements pflag.Value.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,25 @@ import (
 )
 
 const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n"
+
+// The value of a flag that needs none is never the next word.
+func TestAValueApartFromDryRunIsExplained(t *testing.T) {
+	for _, line := range []string{"apply --dry-run server -f -", "delete --dry-run client pod a", "label --dry-run server pod a b=c", "annotate --dry-run none pod a b=c"} {
+		f := newFake(t)
+		value := strings.Fields(line)[2]
+		want := fmt.Sprintf("error: unexpected argument %q\n  fix: write --dry-run=%s\n", value, value)
+		if r := f.run(configMap, strings.Fields(line)...); r.code != ExitUsage || !strings.Contains(r.stderr, want) || len(f.asked) > 0 {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+	f := newFake(t)
+	if r := f.run("", "scale", "client", "--replicas=1", "--dry-run"); r.code != ExitOK {
+		t.Errorf("a deployment may be called client: %+v", r)
+	}
+	if r := f.run("", "apply", "--help"); !strings.Contains(r.stdout, "--dry-run[=server|client|none]  ") {
+		t.Errorf("%s", r.stdout)
+	}
+}
 
 func TestDryRunHasTheValuesOfKubectl(t *testing.T) {
 	for flag, want := range map[string]struct {

@@ -83,5 +83,19 @@ const wrapSlop = 5
 
 // flagLines are the usages of flags, folded.
 func flagLines(columns int, flags *pflag.FlagSet) string {
-	return strings.TrimRight(flags.FlagUsagesWrapped(max(columns-wrapSlop, 0)), " \n")
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown.SortFlags = flags.SortFlags
+	flags.VisitAll(func(f *pflag.Flag) { shown.AddFlag(withOptionalForm(f)) })
+	return strings.TrimRight(shown.FlagUsagesWrapped(max(columns-wrapSlop, 0)), " \n")
+}
+
+// withOptionalForm shows all forms of a value that may be left out, such as [=server|client|none]. pflag shows only the one that holds then, behind
+// the forms and a space. A value behind a space would be an argument.
+func withOptionalForm(f *pflag.Flag) *pflag.Flag {
+	if f.NoOptDefVal == "" || !strings.Contains(f.Value.Type(), "|") {
+		return f
+	}
+	shown := *f
+	shown.NoOptDefVal, shown.Usage = f.Value.Type(), "``"+f.Usage // the empty name takes the place of the type
+	return &shown
 }

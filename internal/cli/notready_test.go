@@ -99,6 +99,26 @@ func TestWaitSaysWhatIsReady(t *testing.T) {
 	}
 }
 
+// kubectl has no wait without a condition, so its users write one.
+func TestWaitTakesTheConditionsOfKubectlThatItWaitsFor(t *testing.T) {
+	for _, condition := range []string{"condition=available", "condition=Ready", "condition=Ready=true"} {
+		f := acknowledging(t, func(*fakeEngine, int) {})
+		if r := f.run("", "wait", "--for="+condition, "deploy/web"); r.code != ExitOK || !strings.HasPrefix(r.stdout, "ready: ") {
+			t.Errorf("%s: %+v", condition, r)
+		}
+	}
+	for condition, fix := range map[string]string{
+		"delete":                "fix: leave it out: `lateen delete` returns when the pods are gone\n",
+		"condition=Progressing": "fix: leave --for out: wait returns when its targets are ready and in force in every node proxy\n",
+		"":                      "fix: leave --for out",
+	} {
+		f := newFake(t)
+		if r := f.run("", "wait", "--for="+condition, "deploy/web"); r.code != ExitUsage || !strings.Contains(r.stderr, fix) || len(f.asked) > 0 {
+			t.Errorf("%s: %+v", condition, r)
+		}
+	}
+}
+
 // A pod that leaves is plain to its own clients at once; other proxies and its own connections may still use the mesh.
 func TestWaitLastsUntilAPodHasLeftTheMesh(t *testing.T) {
 	f := acknowledging(t, func(f *fakeEngine, look int) {

@@ -26,6 +26,7 @@ func pause(took time.Duration) time.Duration { return min(max(pollTime, 2*took),
 
 func (cmds readCommands) waitCommand() *cobra.Command {
 	var timeout time.Duration
+	var condition string
 	cmd := &cobra.Command{
 		Use:   "wait [TARGET...]",
 		Short: "wait until pods are ready and their place in the mesh is in force",
@@ -56,6 +57,11 @@ reported, not waited for.`,
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
 			}
+			if cmd.Flags().Changed("for") {
+				if err := checkCondition(condition); err != nil {
+					return err
+				}
+			}
 			requests, err := waitRequests(args, cmds.app.namespace, !cmd.Flags().Changed("namespace"))
 			if err != nil {
 				return err
@@ -65,8 +71,25 @@ reported, not waited for.`,
 		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this time")
+	cmd.Flags().StringVar(&condition, "for", "", "condition=ready or condition=available, as kubectl has them; both mean what wait does without them")
+	register(cmd, "for", cobra.FixedCompletions(waitConditions, cobra.ShellCompDirectiveNoFileComp))
 	cmds.app.namespaceFlag(cmd)
 	return cmd
+}
+
+// waitConditions are the values of --for. A wait without the flag covers both.
+var waitConditions = []string{"condition=ready", "condition=available"}
+
+// checkCondition refuses conditions of kubectl's wait that this wait does not look at.
+func checkCondition(condition string) error {
+	if slices.Contains(waitConditions, strings.TrimSuffix(strings.ToLower(condition), "=true")) {
+		return nil
+	}
+	fix := "leave --for out: wait returns when its targets are ready and in force in every node proxy"
+	if strings.HasPrefix(condition, "delete") {
+		fix = "leave it out: `lateen delete` returns when the pods are gone"
+	}
+	return usageError{&api.Error{Message: fmt.Sprintf("--for=%s: use %s", condition, strings.Join(waitConditions, " or ")), Fix: fix}}
 }
 
 func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, timeout time.Duration) error {
