@@ -110,6 +110,7 @@ type labFlags struct {
 	order         string
 	seed          uint64
 	out, samples  string
+	overwrite     bool
 	scale         scaleFlags
 }
 
@@ -160,6 +161,7 @@ func (cmds labCommands) labRunCommand() *cobra.Command {
 	f.scale.register(cmd)
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "what the random order begins with")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for results.json (default: lab-results/NAME-TIME)")
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "replace the run that the directory of --out has")
 	cmd.Flags().StringVar(&f.samples, "samples", "", "directory with bookinfo (default: samples beside the program's directory)")
 	register(cmd, "order", cobra.FixedCompletions([]string{"random", "abba"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -234,10 +236,13 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 	if f.out == "" {
 		f.out = filepath.Join("lab-results", names[0]+"-"+now.UTC().Format("20060102-150405"))
 	}
+	o.File = filepath.Join(f.out, "results.json")
+	if _, err := os.Stat(o.File); err == nil && !f.overwrite {
+		return o, usageError{&api.Error{Message: fmt.Sprintf("--out %s: it has the results.json of an earlier run", f.out), Fix: "name another directory, or add --overwrite to lose that run"}}
+	}
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return o, fmt.Errorf("--out: %w", err)
 	}
-	o.File = filepath.Join(f.out, "results.json")
 	if o.Samples == "" {
 		// Without samples the scenarios that need none still run.
 		if o.Samples, err = samplesDir(); err != nil {

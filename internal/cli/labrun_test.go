@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func TestATargetThatIsNotThereIsAFinding(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	programs, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	programs := t.TempDir()
 	generator := `#!/bin/sh
 /bin/sleep 0.05
 echo '{"format":"lateen-load/1","measured_s":1,"counts":{"intended":10,"ok":10},"rates":{"wanted_qps":10,"achieved_qps":10},"generator":{}}'
@@ -47,7 +48,7 @@ echo '{"format":"lateen-load/1","measured_s":1,"counts":{"intended":10,"ok":10},
 	} {
 		var stdout, stderr bytes.Buffer
 		env := Env{Stdout: &stdout, Stderr: &stderr, Now: time.Now}
-		args := append([]string{"lab", "run", "aa-null", "--rounds", "1", "--out", out}, tt.targets...)
+		args := append([]string{"lab", "run", "aa-null", "--rounds", "1", "--out", filepath.Join(t.TempDir(), "out")}, tt.targets...)
 		if code := Run(t.Context(), env, args); code != tt.want {
 			t.Errorf("%v: exit code %d, want %d: %s%s", tt.targets, code, tt.want, stdout.String(), stderr.String())
 		}
@@ -89,6 +90,34 @@ func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
 		if !strings.Contains(stderr.String(), filepath.Join(out, name)) {
 			t.Errorf("%s is not told: %s", name, stderr.String())
 		}
+	}
+}
+
+// The measurements of an earlier run are hours of work.
+func TestARunOfTheLabOverwritesNoOther(t *testing.T) {
+	out := t.TempDir()
+	file := filepath.Join(out, "results.json")
+	if err := os.WriteFile(file, []byte("earlier"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var f labFlags
+	c := (labCommands{&app{}}).labRunCommand()
+	for _, overwrite := range []bool{false, true} {
+		f = labFlags{order: "random", planes: []string{"none", "lateen"}, out: out, overwrite: overwrite}
+		_, err := f.options(c, now, []string{"aa-null"})
+		if overwrite {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		what, fix := explain(err)
+		if exitCode(err) != ExitUsage || what != fmt.Sprintf("--out %s: it has the results.json of an earlier run", out) || fix != "name another directory, or add --overwrite to lose that run" {
+			t.Errorf("%v: %s; %s", err, what, fix)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "earlier" {
+		t.Errorf("%s %v", text, err)
 	}
 }
 

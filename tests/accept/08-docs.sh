@@ -11,6 +11,7 @@ if [ -n "$("$LATEEN" list -o json | jq -r '.[] | select(.name == "default" and .
   finish
 fi
 cd "$ROOT" || exit 1
+rm -rf lab-results/pieces # of an earlier run of this script: lab run replaces no results
 for page in README.md docs/guide/*.md; do
   case $page in docs/guide/kubernetes.md | docs/guide/alerts.md) continue ;; esac # all of it is about a cluster
   count=0
