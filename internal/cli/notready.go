@@ -56,6 +56,14 @@ func podTrouble(pod *corev1.Pod) (why string, crashed bool) {
 	return "", false
 }
 
+// unscheduled is why a pod has no node; empty if it has one or the scheduler has not said.
+func unscheduled(pod *corev1.Pod) string {
+	if c := conditionOf(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse {
+		return cmp.Or(c.Message, c.Reason)
+	}
+	return ""
+}
+
 func containerTrouble(c corev1.ContainerStatus) (why string, crashed bool) {
 	switch waiting, last := c.State.Waiting, c.LastTerminationState.Terminated; {
 	case waiting != nil && last != nil:
@@ -110,6 +118,16 @@ func deploymentCondition(d *appsv1.Deployment) string {
 			if c.Type == wanted.kind && c.Status == wanted.status && c.Reason+c.Message != "" {
 				return cmp.Or(c.Message, c.Reason)
 			}
+		}
+	}
+	return ""
+}
+
+// replicaFailure is why pods of a deployment cannot be made; empty if its conditions do not say so of its present generation.
+func replicaFailure(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue && d.Status.ObservedGeneration >= d.Generation {
+			return cmp.Or(c.Message, c.Reason)
 		}
 	}
 	return ""

@@ -99,6 +99,21 @@ func TestWaitSaysWhatIsReady(t *testing.T) {
 	}
 }
 
+// A reason that only the user can remove is told while the wait lasts, once.
+func TestWaitSaysAtOnceWhyPodsCannotBeMade(t *testing.T) {
+	f := newFake(t)
+	f.status = sampleStatus()
+	f.objects = []api.Object{object("deploy", "web", `{"metadata":{"name":"web","uid":"u-web"},"spec":{"replicas":1},
+		"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no node has the labels moon=dark"}]}}`),
+		object("pod", "alone", `{"metadata":{"name":"alone"},"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/1 nodes are available"}]}}`)}
+	r := f.run("", "wait", "deploy/web", "alone", "--timeout", "4s")
+	for _, want := range []string{"warning: deployment/web: no node has the labels moon=dark\n", "warning: pod/alone: 0/1 nodes are available\n"} {
+		if r.code != ExitFailure || strings.Count(r.stderr, want) != 1 {
+			t.Errorf("got %+v, want %q once", r, want)
+		}
+	}
+}
+
 // kubectl has no wait without a condition, so its users write one.
 func TestWaitTakesTheConditionsOfKubectlThatItWaitsFor(t *testing.T) {
 	for _, condition := range []string{"condition=available", "condition=Ready", "condition=Ready=true"} {

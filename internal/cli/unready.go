@@ -26,6 +26,8 @@ type finding struct {
 	ready   readyCounts // objects that are waited for, their pods and the node proxies
 	// causes is why pods of deployments that are waited for are not ready.
 	causes []string
+	// stuck is why pods of deployments cannot be made and pods have no node, each with its object. It often needs the user's help.
+	stuck []string
 	// crashed is a pod among those waited for of which a container ran and ended; empty if there is none.
 	crashed crash
 	// named is what configures the mesh and is waited for by name, as it is written.
@@ -177,6 +179,9 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.
 		if finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; found && !finished {
 			f.pods[object.Key.Namespace+"/"+object.Key.Name] = true
 			f.judge(object, false)
+			if why := unscheduled(&pod); why != "" {
+				f.stuck = append(f.stuck, calledBy(object.Key)+": "+why)
+			}
 			if !chosen.keys[object.Key] {
 				f.ready["Pod"]++
 				if why, crashed := podTrouble(&pod); why != "" && !podReady(&pod) {
@@ -226,6 +231,9 @@ func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 		var d appsv1.Deployment
 		if err := json.Unmarshal(object.Raw, &d); err != nil {
 			return "", "", err
+		}
+		if why := replicaFailure(&d); why != "" {
+			f.stuck = append(f.stuck, calledBy(object.Key)+": "+why)
 		}
 		return d.UID, deploymentTrouble(&d), nil
 	}

@@ -97,7 +97,7 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 	defer cancel()
 	progress := cmds.app.progress()
 	progress.Start("wait")
-	refusals := patience{}
+	refusals, stuck, told := patience{}, patience{}, map[string]bool{}
 	var last []string // what was missing when it could last be asked
 	silent := ""      // why nobody answered then
 	var crashed crash
@@ -126,6 +126,13 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 		}
 		if err == nil {
 			last, silent, crashed = slices.Concat(waiting, found.causes), found.silent, found.crashed
+			// The moving line has no room for a reason, and without a terminal there is none.
+			for _, why := range stuck.lasting(found.stuck, time.Now()) {
+				if !told[why] {
+					told[why] = true
+					progress.Note("warning: " + cmds.app.addressed(why))
+				}
+			}
 			progress.Update("wait for " + strings.Join(waiting, ", "))
 		}
 		select {
@@ -198,8 +205,8 @@ func waitRequests(targets []string, namespace string, all bool) ([]api.GetReques
 	return requests, nil
 }
 
-// refusalPatience is how long a refusal must last to fail a wait: what was applied a moment ago may be its end, and not have
-// reached the control plane.
+// refusalPatience is how long a refusal must last to fail a wait, and a lack of a node to be told: what was applied a moment ago may be its
+// end, and not have reached the control plane.
 const refusalPatience = time.Second
 
 // patience remembers since when something has been so.

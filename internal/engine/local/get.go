@@ -105,6 +105,9 @@ func (u *userObjects) list(kind string) ([]api.Object, error) {
 			if len(u.state.podsOf(o.Key)) == 0 {
 				p := o.Value.(*corev1.Pod).DeepCopy()
 				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: u.state.complaints[o.Key]}
+				if why := p.Status.Message; why != "" {
+					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why}}
+				}
 				if err := add(p, "v1"); err != nil {
 					return nil, err
 				}

@@ -228,6 +228,11 @@ spec:
 		why := map[string]string{}
 		for _, p := range m.pods("") {
 			why[p.Name] = p.Status.Message
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+					why[p.Name] = "unscheduled: " + c.Message
+				}
+			}
 			for _, c := range p.Status.ContainerStatuses {
 				if c.State.Waiting != nil {
 					why[p.Name] += c.State.Waiting.Reason + ": " + c.State.Waiting.Message
@@ -237,7 +242,7 @@ spec:
 		if !strings.Contains(why["broken"], `CrashLoopBackOff: command "no-such-program" is in none`) {
 			return fmt.Errorf("broken: %q", why["broken"])
 		}
-		if !strings.Contains(why["homeless"], "no node has the labels moon=dark") {
+		if !strings.Contains(why["homeless"], "unscheduled: no node has the labels moon=dark") {
 			return fmt.Errorf("homeless: %q", why["homeless"])
 		}
 		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "deploy", Name: "orphan"})

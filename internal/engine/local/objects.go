@@ -14,8 +14,10 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/merge"
 	"lateen.dev/lateen/internal/engine/local/podspec"
+	"lateen.dev/lateen/internal/engine/local/schedule"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/source/files"
+	"lateen.dev/lateen/internal/spelling"
 )
 
 // systemNamespaces exist in every mesh.
@@ -111,7 +113,7 @@ func (u *userObjects) applyOne(o files.Object, dir string, r api.ApplyRequest, p
 		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
 	if o.Key.Namespace != "" && !u.state.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
-		return api.ObjectResult{}, nil, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
+		return api.ObjectResult{}, nil, u.noNamespace(o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
 		if err := u.admitPod(o); err != nil {
@@ -138,6 +140,31 @@ func (u *userObjects) applyOne(o files.Object, dir string, r api.ApplyRequest, p
 	}
 	u.changed(o.Key)
 	return result, next, nil
+}
+
+// noNamespace is the error of an object in a namespace that does not exist.
+func (u *userObjects) noNamespace(name string) error {
+	var names []string
+	for _, o := range u.state.store.list("Namespace") {
+		names = append(names, o.Key.Name)
+	}
+	fix := "apply a Namespace of that name first"
+	if near := spelling.Nearest(name, names); near != "" {
+		fix = fmt.Sprintf("did you mean %s? If not, %s", near, fix)
+	}
+	return &problemError{files.Problem{Message: fmt.Sprintf("namespace %q not found", name), Fix: fix}}
+}
+
+// unfit says why none of the nodes can ever take such pods; empty if one can. Whether a node has room is not asked: that changes.
+func (u *userObjects) unfit(spec *corev1.PodSpec) string {
+	var nodes []schedule.Node
+	for _, n := range u.state.nodes {
+		nodes = append(nodes, schedule.Node{Name: n.name, Labels: n.labels, Free: 1})
+	}
+	if _, err := schedule.Pick(nodes, spec.NodeName, spec.NodeSelector); err != nil && len(nodes) > 0 {
+		return "its pods wait: " + err.Error()
+	}
+	return ""
 }
 
 // versionsOf are an object before and after a change as JSON, without what the engine made up for an object that is not there yet.
@@ -246,6 +273,7 @@ func (u *userObjects) warnings(o files.Object) []string {
 		if sa := podspec.ServiceAccountOf(spec); u.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
 			w = append(w, fmt.Sprintf("its pods wait until there is a ServiceAccount %q", sa))
 		}
+		w = appendText(w, u.unfit(spec))
 	}
 	return w
 }
