@@ -94,10 +94,7 @@ func (cmds changeCommands) report(result api.ApplyResult, suffix string) error {
 	for _, p := range result.Problems {
 		where := p
 		where.Fix = ""
-		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), cmds.app.addressed(where.String()))
-		if p.Fix != "" {
-			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cmds.app.addressed(p.Fix))
-		}
+		cmds.app.tellError(where.String(), p.Fix)
 	}
 	if len(result.Problems) > 0 {
 		return exitStatus(ExitFailure)

@@ -63,10 +63,7 @@ func (cmds readCommands) notCompared(err error) error {
 	var status exitStatus
 	if !errors.As(err, &status) {
 		what, fix := explain(err)
-		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), what)
-		if fix != "" {
-			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", fix)
-		}
+		cmds.app.tellError(what, fix)
 	}
 	return exitStatus(exitNoCompare)
 }

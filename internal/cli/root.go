@@ -49,11 +49,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	var status exitStatus
 	if err != nil && !errors.As(err, &status) {
 		what, fix := explain(err)
-		what, fix = a.addressed(what), a.addressed(fix)
-		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), term.Escape(what)))
-		if fix != "" {
-			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", term.Paragraph(env.Stderr, env.Err, len("  fix: "), term.Escape(fix)))
-		}
+		a.tellError(what, fix)
 		if code == ExitUsage {
 			_, _ = fmt.Fprintln(env.Stderr, "  see: lateen "+strings.TrimSpace(commandOf(root, args)+" --help"))
 		}
@@ -159,6 +155,14 @@ func (a *app) next(commands ...string) {
 			lead = "      "
 		}
 		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), a.addressed(command))
+	}
+}
+
+// tellError writes an error to standard error, with its remedy on a line of its own. An empty fix writes no such line.
+func (a *app) tellError(what, fix string) {
+	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), term.Paragraph(a.Stderr, a.Err, len("error: "), term.Escape(a.addressed(what))))
+	if fix != "" {
+		_, _ = fmt.Fprintf(a.Stderr, "  fix: %s\n", term.Paragraph(a.Stderr, a.Err, len("  fix: "), term.Escape(a.addressed(fix))))
 	}
 }
 

@@ -61,6 +61,16 @@ for columns in 80 100 160; do
   equal "at $columns columns nothing of a run is wider" "" "$(too_wide "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/server.port")" --out "$WORK/w$columns")"
 done
 kill "$server"; wait "$server" 2>/dev/null
+cat >"$WORK/lost.yaml" <<'Y'
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: lost, namespace: defualt}
+Y
+for command in apply diff; do
+  equal "at 40 columns the errors of $command are folded" "" "$(too_wide 40 "$LATEEN" --name "$MESH" $command -f "$WORK/lost.yaml" | grep -v /)" # a path is one word
+  out=$(lateen $command -f "$WORK/lost.yaml" 2>&1)
+  check "$command corrects a mistyped namespace" grep -q "^  fix: did you mean default?" <<<"$out"
+done
 equal "a pipe has each activity once" 1 "$(lateen wait 2>&1 | grep -c '^  wait')"
 
 # A terminal that is closed.
