@@ -84,6 +84,9 @@ Verdicts:
 			}
 			if !all {
 				filter.Namespace = cmds.app.namespace
+				if cmd.Flags().Changed("namespace") {
+					cmds.app.warnAbsentNamespace(cmd.Context(), cmds.app.namespace)
+				}
 			}
 			if len(args) == 1 {
 				if filter.Pod, err = cmds.podPattern(cmd.Context(), args[0]); err != nil {
@@ -114,6 +117,15 @@ Verdicts:
 	cmds.app.namespaceFlag(cmd)
 	cmds.app.outputFlag(cmd, formats...)
 	return cmd
+}
+
+// warnAbsentNamespace warns if a namespace does not exist. A command that lists what it has would otherwise show the same as for an empty one.
+func (a *app) warnAbsentNamespace(ctx context.Context, name string) {
+	_, err := a.client().Get(ctx, api.GetRequest{Kind: "Namespace", Name: name})
+	var refusal *api.Error
+	if errors.As(err, &refusal) && refusal.Code == http.StatusNotFound {
+		a.warn("there is no namespace %s; lateen get namespaces lists them", name)
+	}
 }
 
 // podPattern is the pattern of pods' names that a target stands for. A target that is not there would be watched in vain.
@@ -354,15 +366,25 @@ func (t *tapped) summary(filter api.ConnectionFilter) {
 		}
 		_, _ = fmt.Fprintln(t.app.Stderr, strings.Join(term.Fold(term.Escape(line), term.Columns(t.app.Stderr), 2), "\n"))
 	}
-	commands := t.seen.commands(t.app.meshFlag())
+	t.app.next(t.suggestions(filter)...)
+}
+
+// suggestions are the commands to run next. The command that has just ended is none of them.
+func (t *tapped) suggestions(filter api.ConnectionFilter) []string {
+	commands, mesh := t.seen.commands(t.app.meshFlag()), t.app.meshFlag()
+	everywhere := api.ConnectionFilter{}
+	policies := api.ConnectionFilter{Only: "denied", Direction: "inbound"}
 	switch {
 	case len(commands) > 0:
-		t.app.next(commands...)
-	case t.seen.denied() > 0:
-		t.app.next("lateen tap -A --denied --direction inbound" + t.app.meshFlag() + "   # names the policies")
+		return commands
+	case t.seen.denied() > 0 && filter != policies:
+		return []string{"lateen tap -A --denied --direction inbound" + mesh + "   # names the policies"}
 	case t.seen.ended == 0 && filter.Only == "":
-		t.app.next("lateen status"+t.app.meshFlag()+"   # which pods are in the mesh", "lateen tap -A"+t.app.meshFlag())
-	default:
-		t.app.next("lateen top" + t.app.meshFlag())
+		commands = []string{"lateen status" + mesh + "   # which pods are in the mesh"}
+		if filter != everywhere {
+			commands = append(commands, "lateen tap -A"+mesh)
+		}
+		return commands
 	}
+	return []string{"lateen top" + mesh}
 }

@@ -66,3 +66,35 @@ func TestTapShowsConnectionsWhileAReasonIsAsked(t *testing.T) {
 		t.Errorf("in %d of %d runs a connection waits until the reason of another one's is known", runs-good, runs)
 	}
 }
+
+func TestTapDoesNotSuggestItself(t *testing.T) {
+	denied := newTally()
+	denied.ended, denied.verdicts[api.DeniedByPeer] = 1, 1
+	for name, tt := range map[string]struct {
+		seen   *tally
+		filter api.ConnectionFilter
+		want   string
+	}{
+		"nothing of a namespace":   {newTally(), api.ConnectionFilter{Namespace: "default"}, "lateen status   # which pods are in the mesh; lateen tap -A"},
+		"nothing of all":           {newTally(), api.ConnectionFilter{}, "lateen status   # which pods are in the mesh"},
+		"nothing of a service":     {newTally(), api.ConnectionFilter{Service: "echo"}, "lateen status   # which pods are in the mesh; lateen tap -A"},
+		"denied":                   {denied, api.ConnectionFilter{Only: "denied"}, "lateen tap -A --denied --direction inbound   # names the policies"},
+		"denied, where it is told": {denied, api.ConnectionFilter{Only: "denied", Direction: "inbound"}, "lateen top"},
+	} {
+		tap := &tapped{app: &app{Env: Env{Connect: api.New}}, seen: tt.seen}
+		if got := strings.Join(tap.suggestions(tt.filter), "; "); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestTapWarnsOfANamespaceThatDoesNotExist(t *testing.T) {
+	for namespace, want := range map[string]bool{"nope": true, "default": false} {
+		f := newFake(t)
+		f.objects = sampleObjects()
+		r := f.run("", "tap", "-n", namespace, "--for", "100ms")
+		if got := strings.Contains(r.stderr, "warning: there is no namespace "+namespace+"; lateen get namespaces"); got != want {
+			t.Errorf("%s: %+v", namespace, r)
+		}
+	}
+}
