@@ -35,6 +35,9 @@ func (cmds podCommands) exec(ctx context.Context, request api.ExecRequest, inter
 		streams.Stdin, streams.Resize = file, sizes
 	}
 	code, err := cmds.app.client().Exec(ctx, request, streams)
+	if err != nil && code != 0 {
+		return &notRun{err, code}
+	}
 	if err != nil {
 		return err
 	}
@@ -43,6 +46,14 @@ func (cmds podCommands) exec(ctx context.Context, request api.ExecRequest, inter
 	}
 	return nil
 }
+
+// notRun is the error of a command that exec could not run, with the exit code that a shell gives for it: 126, or 127 if there is no such command.
+type notRun struct {
+	error
+	code int
+}
+
+func (e *notRun) Unwrap() error { return e.error }
 
 // rawMode passes keys on as they are typed, so that the terminal in the pod does the editing and the signals.
 func rawMode(file *os.File) (restore func(), err error) {

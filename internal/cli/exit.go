@@ -27,7 +27,7 @@ var exitCodes = fmt.Sprintf(`Exit codes
   %-4d the command line is wrong; nothing was done
   %-4d check, demo and lab run: done, and something is wrong with the machine, the mesh or the run
   %-4d ended by Ctrl-C; 129 by a closed terminal, 141 by unread output, 143 by SIGTERM
-  exec passes on the exit code of its command. diff ends with 1 for a difference and 2 for an error.`, ExitOK, ExitFailure, ExitUsage, ExitFindings, exitInterrupted)
+  exec passes on the exit code of its command, and has 126 or 127 for one that cannot be run. diff ends with 1 for a difference and 2 for an error.`, ExitOK, ExitFailure, ExitUsage, ExitFindings, exitInterrupted)
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
@@ -45,7 +45,10 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 func exitCode(err error) int {
 	var status exitStatus
 	var usage usageError
+	var absent *notRun
 	switch {
+	case errors.As(err, &absent):
+		return absent.code
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &status):

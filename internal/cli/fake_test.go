@@ -236,7 +236,11 @@ func (f *fakeEngine) handler() http.Handler {
 			stdin.Write(payload)
 		}
 		stdout, stderr, code := f.exec(request, stdin)
-		exit, err := json.Marshal(api.Exit{Code: code})
+		ended := api.Exit{Code: code}
+		if code == 126 || code == 127 {
+			ended.Error, stderr = stderr, ""
+		}
+		exit, err := json.Marshal(ended)
 		err = errors.Join(err, api.WriteFrame(conn, api.FrameStdout, []byte(stdout)), api.WriteFrame(conn, api.FrameStderr, []byte(stderr)),
 			api.WriteFrame(conn, api.FrameExit, exit))
 		if err != nil {

@@ -36,9 +36,9 @@ func execSessions(m *mesh) {
 			m.Errorf("%s: %v, want %q", target, err, want)
 		}
 	}
-	_, err = m.Client.Exec(m.Context(), api.ExecRequest{Target: "deploy/client", Command: []string{"no-such-program"}}, api.Streams{})
-	if err == nil || !strings.Contains(err.Error(), `command "no-such-program" is in none of the directories of PATH`) {
-		m.Errorf("unknown program: %v", err)
+	code, err = m.Client.Exec(m.Context(), api.ExecRequest{Target: "deploy/client", Command: []string{"no-such-program"}}, api.Streams{})
+	if err == nil || code != 127 || !strings.Contains(err.Error(), `command "no-such-program" is in none of the directories of PATH`) {
+		m.Errorf("unknown program: exit code %d, %v", code, err)
 	}
 	// A client that starts a command and goes away leaves nothing running.
 	ctx, cancel := context.WithCancel(m.Context())

@@ -18,6 +18,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/netns"
+	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/services"
 )
 
@@ -83,12 +84,21 @@ func (a *podAccess) serveExec(w http.ResponseWriter, r *http.Request) {
 	// The request's context is not used, because it ends when the connection is hijacked.
 	exit, err := s.run(context.Background(), p.init, cmd, in)
 	if err != nil {
-		exit.Error = err.Error()
-		exit.Code = 126
+		exit.Error, exit.Code = err.Error(), exitNotRun
+		var missing *podinit.NoCommandError
+		if errors.As(err, &missing) {
+			exit.Code = exitNoCommand
+		}
 	}
 	b, _ := json.Marshal(exit)
 	_ = s.send(api.FrameExit, b)
 }
+
+// A shell's exit codes for a command that cannot be run, and for one that does not exist.
+const (
+	exitNotRun    = 126
+	exitNoCommand = 127
+)
 
 // upgrade turns a request's connection into a raw stream.
 func upgrade(w http.ResponseWriter) (net.Conn, *bufio.Reader, error) {

@@ -92,7 +92,8 @@ func (i *initProcess) serve() error {
 
 func (i *initProcess) answer(r reply, err error) {
 	if err != nil {
-		r.PID, r.Error = 0, err.Error()
+		var missing *NoCommandError
+		r.PID, r.Error, r.NoCommand = 0, err.Error(), errors.As(err, &missing)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,7 +153,7 @@ func (i *initProcess) launch(cmd *Command, files []*os.File) (*proc.Process, err
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("command %s not found; install it or correct the path", name)
+			return "", &NoCommandError{fmt.Sprintf("command %s not found; install it or correct the path", name)}
 		}
 		return name, nil
 	}
@@ -169,7 +170,7 @@ func lookPath(name string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", fmt.Errorf("command %q is in none of the directories of PATH (%s); processes come from this machine, so install it or give its path", name, path)
+	return "", &NoCommandError{fmt.Sprintf("command %q is in none of the directories of PATH (%s); processes come from this machine, so install it or give its path", name, path)}
 }
 
 // launcher is a thread that has given up what its children must not have: they are forked from it.

@@ -155,6 +155,9 @@ func (p *Pod) callAs(ctx context.Context, r request, as *Process, files ...*os.F
 	case got := <-answer:
 		if got.Error != "" {
 			forget()
+			if got.NoCommand {
+				return reply{}, &NoCommandError{got.Error}
+			}
 			return reply{}, errors.New(got.Error)
 		}
 		return got, nil

@@ -43,13 +43,20 @@ type request struct {
 
 // reply is what the pod's init answers. A start is answered by PID or Error and, after a PID, by Exited later.
 type reply struct {
-	ID     int    `json:"id"`
-	PID    int    `json:"pid,omitempty"` // in the pod's pid namespace
-	Error  string `json:"error,omitempty"`
-	Exited bool   `json:"exited,omitempty"`
-	Code   int    `json:"code,omitempty"`
-	Signal int    `json:"signal,omitempty"`
+	ID    int    `json:"id"`
+	PID   int    `json:"pid,omitempty"` // in the pod's pid namespace
+	Error string `json:"error,omitempty"`
+	// NoCommand reports that the error is that of a command that does not exist.
+	NoCommand bool `json:"noCommand,omitempty"`
+	Exited    bool `json:"exited,omitempty"`
+	Code      int  `json:"code,omitempty"`
+	Signal    int  `json:"signal,omitempty"`
 }
+
+// NoCommandError is the error of a command that does not exist.
+type NoCommandError struct{ message string }
+
+func (e *NoCommandError) Error() string { return e.message }
 
 // maxMessage bounds a message in bytes; environments are the only large thing in one.
 const maxMessage = 128 << 10
