@@ -59,7 +59,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err := e.prepare(ctx, newNodeTokens(signer, e.state.nodes, e.dir, e.state.accountUID, e.log)); err != nil {
 		return &failure{phase: "network", err: err}
 	}
-	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.state.nodes)))
+	events.done("network", "network laid: "+counted(len(e.state.nodes), "node", "nodes"))
 	go e.reconciler.loop(ctx)
 	return e.daemons.start(ctx, events)
 }

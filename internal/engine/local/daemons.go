@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -76,7 +75,7 @@ func (d *daemons) start(ctx context.Context, events *eventWriter) error {
 			return n.agent.notReady("agents", "the agent of "+n.name, err)
 		}
 	}
-	events.done("agents", fmt.Sprintf("%d agents ready", len(d.state.nodes)))
+	events.done("agents", counted(len(d.state.nodes), "agent", "agents")+" ready")
 
 	events.started("proxies", "starting the node proxies")
 	for _, n := range d.state.nodes {
@@ -98,7 +97,7 @@ func (d *daemons) start(ctx context.Context, events *eventWriter) error {
 			return n.proxy.notReady("proxies", "the proxy of "+n.name, err)
 		}
 	}
-	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(d.state.nodes)))
+	events.done("proxies", counted(len(d.state.nodes), "node proxy", "node proxies")+" ready")
 	for _, n := range d.state.nodes {
 		go d.followReadiness(ctx, n)
 	}

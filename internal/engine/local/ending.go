@@ -6,6 +6,14 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
+// counted is a number of things for people.
+func counted(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}
+
 // down ends the mesh in order.
 func (e *Engine) down(progress func(api.Event)) {
 	e.state.mu.Lock()
@@ -20,7 +28,7 @@ func (e *Engine) down(progress func(api.Event)) {
 		act()
 		progress(api.Event{Phase: phase, State: api.EventDone, Message: done})
 	}
-	step("pods", "ending the pods", fmt.Sprintf("%d pods ended", len(pods)), func() {
+	step("pods", "ending the pods", counted(len(pods), "pod", "pods")+" ended", func() {
 		for _, p := range pods {
 			<-p.done
 		}

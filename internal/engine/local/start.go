@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -91,8 +92,8 @@ func Start(ctx context.Context, o Options, progress func(api.Event)) (*Handle, e
 
 func alreadyRuns(mesh string, dir runDir) error {
 	if r, err := readRecord(dir); err == nil && r.alive() {
-		return fmt.Errorf("mesh %s runs already, since %s, with %d nodes (engine pid %d); look at it with `lateen status --name %s` or end it with `lateen down --name %s`",
-			mesh, r.Started.Format(time.DateTime), r.Nodes, r.PID, mesh, mesh)
+		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("mesh %s runs already, since %s, with %s (engine pid %d)", mesh, r.Started.Format(time.DateTime), counted(r.Nodes, "node", "nodes"), r.PID),
+			Fix: fmt.Sprintf("look at it with `lateen status --name %s` or end it with `lateen down --name %s`", mesh, mesh)}
 	}
 	return fmt.Errorf("mesh %s is being started or ended by somebody else right now; try again when that is done", mesh)
 }
