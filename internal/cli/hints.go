@@ -41,14 +41,56 @@ func (a *app) addressed(text string) string {
 		for _, word := range command {
 			end += 1 + len(word)
 		}
-		out.WriteString(text[:end])
-		text = text[end:]
-		if len(command) > 0 && !hasTarget(command[0], text) {
+		if len(command) > 0 && !hasTarget(command[0], text[end:]) {
+			quoted := at[3] > 0 && text[at[3]-1] == '`'
+			end += argumentsEnd(command[0], text[end:], quoted)
+			out.WriteString(text[:end])
 			out.WriteString(a.flagsFor(command[0]))
+		} else {
+			out.WriteString(text[:end])
 		}
+		text = text[end:]
 	}
 	return out.String() + text
 }
+
+// behindArguments are the forms in text after which words are no arguments of this program: another command, a comment and a redirection.
+var behindArguments = []string{" -- ", "   #", " # ", " | ", " < ", " > ", " && ", "; "}
+
+// argument finds a word that can only be an argument of the command before it: KIND/NAME, a namespace and a few flags without a value.
+var argument = regexp.MustCompile(`^ (?:[a-z]+/[A-Za-z0-9*-]+(?:\.[A-Za-z0-9*-]+)*|-n [a-z0-9-]+|-A|-o [a-z]+)`)
+
+// kindArgument finds the kinds behind a command that reads one, and the name of an object that a flag marks off.
+var kindArgument = regexp.MustCompile(`^ ([a-z]+(?:,[a-z]+)*)`)
+
+// argumentsEnd is the length of the arguments that rest begins with, behind a command. The flags of the mesh come after them, where they are
+// easy to overlook. In a quoted command they reach to its end. Elsewhere prose may follow, and only words that cannot be prose count.
+func argumentsEnd(command, rest string, quoted bool) int {
+	if end := strings.IndexAny(rest, "`\n"); quoted && end >= 0 && rest[end] == '`' {
+		for _, mark := range behindArguments {
+			if at := strings.Index(rest[:end], mark); at >= 0 {
+				end = at
+			}
+		}
+		return end
+	}
+	end := 0
+	if found := kindArgument.FindStringSubmatch(rest); found != nil && slices.Contains(readsKind, command) {
+		if !slices.ContainsFunc(strings.Split(found[1], ","), func(word string) bool { _, ok := api.LookupKind(word); return !ok }) {
+			end = len(found[0])
+		}
+	}
+	for {
+		found := argument.FindString(rest[end:])
+		if found == "" {
+			return end
+		}
+		end += len(found)
+	}
+}
+
+// readsKind are the commands that take a kind of objects as their first argument.
+var readsKind = []string{"get", "describe", "label", "annotate", "delete"}
 
 // commandIn is the longest path of commands that words begin with.
 func (a *app) commandIn(words []string) []string {

@@ -22,7 +22,13 @@ func TestSuggestedCommandsReachTheSameMesh(t *testing.T) {
 	a := newApp(f.env(nil, nil, nil))
 	for text, want := range map[string]string{
 		"see `lateen status`":                           "see `lateen status --name ux`",
-		"lateen logs proxy/n1 says more":                "lateen logs --name ux proxy/n1 says more",
+		"lateen logs proxy/n1 says more":                "lateen logs proxy/n1 --name ux says more",
+		"`lateen get pods -n default` lists them":       "`lateen get pods -n default --name ux` lists them",
+		"lateen get pods -n default lists them":         "lateen get pods -n default --name ux lists them",
+		"lateen get namespaces lists them":              "lateen get namespaces --name ux lists them",
+		"`lateen exec p -- lateen` runs it":             "`lateen exec p --name ux -- lateen` runs it",
+		"`lateen tap -A   # all`":                       "`lateen tap -A --name ux   # all`",
+		"see `lateen status` or `lateen logs p -n q`":   "see `lateen status --name ux` or `lateen logs p -n q --name ux`",
 		"see lateen logs control.":                      "see lateen logs --name ux control.",
 		"lateen ca status, or lateen ca rotate --wait":  "lateen ca status --name ux, or lateen ca rotate --name ux --wait",
 		"bin/lateen up":                                 "bin/lateen up --name ux",

@@ -154,7 +154,7 @@ func (a *app) next(commands ...string) {
 		if i > 0 {
 			lead = "      "
 		}
-		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), a.addressed(command))
+		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), strings.Trim(a.addressed("`"+command+"`"), "`"))
 	}
 }
 

@@ -28,7 +28,7 @@ equal "and is not taken for a mesh that runs" "$(lateen get pods -o name)" "$(DI
 said alone "$LATEEN" status --name nowhere >"$WORK/absent"
 check "the error of a mesh that does not run names those that do" grep -q "mesh nowhere is not running; running: $MESH" "$WORK/absent"
 lateen get pod no-such-pod >"$WORK/unknown" 2>&1
-check "an unknown name suggests the right mesh" grep -q "lateen get --name $MESH pods -n default" "$WORK/unknown"
+check "an unknown name suggests the right mesh" grep -q "lateen get pods -n default --name $MESH" "$WORK/unknown"
 # Meshes of others come and go between two looks. These stay, and one has the longest name that a mesh can have.
 longest=twin-0123456789-0123456789-01234
 list_fits() { DIRS="left twin $longest" alone "$ROOT/tests/accept/terminal.py" --columns 80 --screen -- bash -c "'$LATEEN' list 2>/dev/null" | grep -c .; }
@@ -82,13 +82,13 @@ check "a pod ends with code 3" eventually 30 crashed
 # The last look of a wait may fall into the moment in which the container runs again.
 names_the_reason() { lateen wait deploy/crash --timeout 1s >"$WORK/crash" 2>&1; cat "$WORK/crash"; grep -q 'pod/crash-.* (CrashLoopBackOff: exited with code 3)' "$WORK/crash"; }
 check "wait for its deployment names the reason" eventually 20 names_the_reason
-check "and the log to look at" grep -q "lateen logs --name $MESH crash-" "$WORK/crash"
+check "and the log to look at" grep -q "lateen logs crash-[a-z0-9-]* --name $MESH" "$WORK/crash"
 check "it goes again" lateen delete deployment crash
 
 # Hints and the words of others.
 printf 'apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: hint}\nspec: {selector: {matchLabels: {app: none}}, action: DENY}\n' >"$WORK/hint.yaml"
 lateen apply -f "$WORK/hint.yaml" >"$WORK/hint" 2>&1
-check "after a policy the hint is to wait for it" grep -q "Next: lateen wait --name $MESH authorizationpolicy/hint" "$WORK/hint"
+check "after a policy the hint is to wait for it" grep -q "Next: lateen wait authorizationpolicy/hint --name $MESH" "$WORK/hint"
 check "it is deleted again" lateen delete -f "$WORK/hint.yaml"
 "$LATEEN" --name "$MESH" proxy-status >"$WORK/bridge" 2>&1
 check "istioctl's words are answered" grep -q "istioctl's proxy-status is \`lateen status --name $MESH\` here" "$WORK/bridge"
