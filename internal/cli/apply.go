@@ -253,6 +253,9 @@ func lookupKind(word string) (api.Kind, error) {
 	if word != "" && word != strings.ToLower(word) {
 		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil
 	}
+	if strings.TrimSuffix(strings.ToLower(word), "s") == "waypoint" {
+		return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Fix: "`lateen waypoint list` shows waypoints; their objects are Gateways"}}
+	}
 	fix := didYouMean("", spelling.Nearest(word, kindWords()))
 	if fix == "" {
 		fix = "use one of " + strings.Join(kindNames(), ", ")

@@ -259,6 +259,34 @@ func TestExecPassesStreamsAndTheExitCode(t *testing.T) {
 	}
 }
 
+// Scripts tell by a shell's exit codes whether the command failed or was not there.
+func TestExecOfACommandThatIsNotThere(t *testing.T) {
+	for _, code := range []int{126, 127} {
+		f := newFake(t)
+		f.exec = func(api.ExecRequest, io.Reader) (string, string, int) { return "", "no command nope", code }
+		if r := f.run("", "exec", "deploy/client", "--", "nope"); r.code != code || r.stderr != "error: no command nope\n" {
+			t.Errorf("got %+v", r)
+		}
+	}
+}
+
+func TestScaleNeedsANumber(t *testing.T) {
+	for args, want := range map[string]string{"": "error: missing flag: --replicas=N\n", "--replicas=": "error: --replicas=: use a number, 0 or more\n", "--replicas=-1": "use a number, 0 or more"} {
+		f := newFake(t)
+		if r := f.run("", append([]string{"scale", "deploy/echo"}, strings.Fields(args)...)...); r.code != ExitUsage || !strings.Contains(r.stderr, want) || len(f.asked) > 0 {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+}
+
+func TestWaypointsAreNoKind(t *testing.T) {
+	for _, word := range []string{"waypoint", "waypoints"} {
+		if r := newFake(t).run("", "get", word); r.code != ExitUsage || !strings.Contains(r.stderr, "fix: `lateen waypoint list` shows waypoints; their objects are Gateways\n") {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestLogsOfEveryPart(t *testing.T) {
 	f := newFake(t)
 	for target, want := range map[string]string{

@@ -126,7 +126,7 @@ func (cmds labCommands) labRunCommand() *cobra.Command {
   lateen lab run twopods-qps --peer ztunnel=/usr/local/bin/ztunnel --rounds 8 --block 5s
 
   # Services that are there already, with a mesh and without, from this machine.
-  lateen lab run twopods-qps --target without=http://10.0.0.5:8080 --target with=http://10.0.0.6:8080
+  lateen lab run twopods-qps --target without=http://10.0.0.5 --target with=http://10.0.0.6
 
   # Everything, on a machine that has something else to do as well.
   lateen lab run all --gate other_cpu=0.3`,
@@ -172,7 +172,7 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 	o := run.Options{Rounds: -1, Seconds: -1, Warmup: -1, Gates: results.DefaultGates, ABBA: f.order == "abba", Seed: f.seed, Samples: f.samples, Command: append([]string{"lateen"}, os.Args[min(1, len(os.Args)):]...)}
 	var err error
 	if o.Scenarios, err = scenario.Find(names); err != nil {
-		return o, usageError{err}
+		return o, usageError{inSamples(err, f.samples)}
 	}
 	if err := f.scale.apply(o.Scenarios); err != nil {
 		return o, usageError{err}
@@ -250,6 +250,34 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 		}
 	}
 	return o, nil
+}
+
+// inSamples adds to the error of a scenario that does not exist the file of that name among the samples.
+func inSamples(err error, samples string) error {
+	var unknown *scenario.UnknownError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	if samples == "" {
+		if dir, err := samplesDir(); err == nil {
+			samples = dir
+		}
+	}
+	what, fix := unknown.Parts()
+	if file := filepath.Join(samples, "lab", filepath.Base(unknown.Name)+".yaml"); exists(file) {
+		if dir, err := os.Getwd(); err == nil {
+			if near, err := filepath.Rel(dir, file); err == nil && !strings.HasPrefix(near, "..") {
+				file = near
+			}
+		}
+		fix = "name the file: lateen lab run " + file
+	}
+	return &api.Error{Message: what, Fix: fix}
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // setProxyEnv gives the proxies of a plane a variable.

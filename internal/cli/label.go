@@ -36,9 +36,12 @@ func (cmds changeCommands) scaleCommand() *cobra.Command {
 		Example: `  lateen scale deployment/reviews-v1 --replicas=3`,
 		Args:    atLeast(1, "the name of a deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("replicas") {
+				return usagef("missing flag: --replicas=N")
+			}
 			n, err := strconv.Atoi(replicas)
 			if err != nil || n < 0 {
-				return usagef("--replicas=%s: use a number from 0", replicas)
+				return usagef("--replicas=%s: use a number, 0 or more", replicas)
 			}
 			names, err := deployments(args, cmds.app.namespace)
 			if err != nil {

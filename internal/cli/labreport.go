@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/lab/report"
 	"lateen.dev/lateen/internal/lab/results"
 )
@@ -93,6 +94,7 @@ func (cmds labCommands) labWrite(output string, write func(io.Writer) error) err
 		if err := os.WriteFile(output, text.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("--output: %w", err)
 		}
+		_, _ = fmt.Fprintf(cmds.app.Stderr, "wrote %s\n", term.Escape(output))
 		return nil
 	}
 	_, err := text.WriteTo(cmds.app.Stdout)

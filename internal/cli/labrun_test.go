@@ -93,6 +93,22 @@ func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
 	}
 }
 
+func TestAScenarioAmongTheSamplesIsSuggested(t *testing.T) {
+	samples := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(samples, "lab"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(samples, "lab", "pieces.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"pieces": "fix: name the file: lateen lab run " + samples + "/lab/pieces.yaml\n", "detials-nagle": "fix: did you mean details-nagle?\n", "nope": "fix: `lateen lab list` shows them all\n"} {
+		r := newFake(t).run("", "lab", "run", name, "--samples", samples)
+		if r.code != ExitUsage || !strings.Contains(r.stderr, "error: there is no scenario \""+name+"\"\n") || !strings.Contains(r.stderr, want) {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+}
+
 // The measurements of an earlier run are hours of work.
 func TestARunOfTheLabOverwritesNoOther(t *testing.T) {
 	out := t.TempDir()

@@ -109,7 +109,7 @@ func unreadableValue(err error) error {
 	case "int", "int64":
 		return &api.Error{Message: message("is not a whole number"), Fix: "write digits alone, such as 2"}
 	case "uint64":
-		return &api.Error{Message: message("is not a whole number from 0"), Fix: "write digits alone, such as 2"}
+		return &api.Error{Message: message("is not a whole number of 0 or more"), Fix: "write digits alone, such as 2"}
 	}
 	return err
 }

@@ -99,6 +99,21 @@ func TestWaitSaysWhatIsReady(t *testing.T) {
 	}
 }
 
+// A pod that is being ended counts no more: its deployment has another one in its place.
+func TestWaitCountsNoPodThatIsBeingEnded(t *testing.T) {
+	for _, args := range []string{"", "deploy/web"} {
+		f := acknowledging(t, func(*fakeEngine, int) {})
+		old := object("pod", "web-old", `{"metadata":{"name":"web-old","deletionTimestamp":"2026-11-20T22:00:00Z","ownerReferences":[{"kind":"Deployment","name":"web","uid":"u-web"}]},
+			"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
+		f.status.Pods = append(f.status.Pods, api.PodState{Namespace: "default", Name: "web-old", Mesh: "plain"})
+		f.objects = append(f.objects, old)
+		want := map[string]string{"": "ready: 2 pods, 1 deployment", "deploy/web": "ready: 1 pod, 1 deployment"}[args]
+		if r := f.run("", append([]string{"wait", "--timeout", "60s"}, strings.Fields(args)...)...); r.code != ExitOK || !strings.HasPrefix(r.stdout, want) {
+			t.Errorf("%q: got %+v, want %q", args, r, want)
+		}
+	}
+}
+
 // A reason that only the user can remove is told while the wait lasts, once.
 func TestWaitSaysAtOnceWhyPodsCannotBeMade(t *testing.T) {
 	f := newFake(t)

@@ -133,7 +133,7 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 			if err != nil {
 				return finding{}, fmt.Errorf("read %s: %w", object.Key, err)
 			}
-			if !isNodeProxy(object) {
+			if !isNodeProxy(object) && !isEnding(object) {
 				f.ready[object.Key.Kind]++
 			}
 			chosen.keys[object.Key] = true
@@ -182,7 +182,7 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.
 			if why := unscheduled(&pod); why != "" {
 				f.stuck = append(f.stuck, calledBy(object.Key)+": "+why)
 			}
-			if !chosen.keys[object.Key] {
+			if !chosen.keys[object.Key] && !isEnding(object) {
 				f.ready["Pod"]++
 				if why, crashed := podTrouble(&pod); why != "" && !podReady(&pod) {
 					f.causes = append(f.causes, calledBy(object.Key)+" ("+why+")")
@@ -254,6 +254,12 @@ func isNodeProxy(object api.Object) bool {
 	var pod corev1.Pod
 	return object.Key.Kind == "Pod" && json.Unmarshal(object.Raw, &pod) == nil && pod.Spec.HostNetwork &&
 		pod.Spec.ServiceAccountName == "ztunnel" && pod.Labels["app"] == "ztunnel"
+}
+
+// isEnding reports whether a pod is being ended. Its deployment has another one in its place.
+func isEnding(object api.Object) bool {
+	var pod corev1.Pod
+	return object.Key.Kind == "Pod" && json.Unmarshal(object.Raw, &pod) == nil && pod.DeletionTimestamp != nil
 }
 
 func (f *finding) noteCrash(key api.Key, pod *corev1.Pod, crashed bool) {

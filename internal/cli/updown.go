@@ -243,11 +243,14 @@ func (cmds lifecycleCommands) down(ctx context.Context) error {
 	err := cmds.app.Engine.Stop(ctx, cmds.app.mesh, events(progress))
 	progress.Abandon()
 	if errors.Is(err, api.ErrNotRunning) {
+		if err := cmds.app.printf("mesh %s is not running\n", cmds.app.mesh); err != nil {
+			return err
+		}
 		// Taking down what is down already is what the user wanted, unless the name is mistyped.
 		if running := cmds.app.running(); len(running) > 0 {
 			cmds.app.warn("running: %s", someMeshes(running))
 		}
-		return cmds.app.printf("mesh %s is not running\n", cmds.app.mesh)
+		return nil
 	}
 	if err != nil {
 		return err

@@ -102,10 +102,7 @@ func Find(names []string) ([]*Scenario, error) {
 			for _, s := range all {
 				known = append(known, s.Name)
 			}
-			if near := spelling.Nearest(name, known); near != "" {
-				return nil, fmt.Errorf("there is no scenario %q; did you mean %s?", name, near)
-			}
-			return nil, fmt.Errorf("there is no scenario %q; `lateen lab list` shows them all", name)
+			return nil, &UnknownError{Name: name, Near: spelling.Nearest(name, known)}
 		}
 	}
 	for i, s := range found {
@@ -114,6 +111,26 @@ func Find(names []string) ([]*Scenario, error) {
 		}
 	}
 	return found, nil
+}
+
+// UnknownError is the error of a scenario that does not exist.
+type UnknownError struct {
+	Name string
+	Near string // the name that was probably meant; empty if none is near
+}
+
+// Parts are what is wrong, and its remedy.
+func (e *UnknownError) Parts() (what, fix string) {
+	what = fmt.Sprintf("there is no scenario %q", e.Name)
+	if e.Near != "" {
+		return what, fmt.Sprintf("did you mean %s?", e.Near)
+	}
+	return what, "`lateen lab list` shows them all"
+}
+
+func (e *UnknownError) Error() string {
+	what, fix := e.Parts()
+	return what + "; " + fix
 }
 
 var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
