@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,8 +13,8 @@ import (
 )
 
 // expected are connections as those of this mesh will look, so that columns are wide enough before any is seen: one from and to each
-// pod and one to each port of a service, of a namespace or of all of them. home is the namespace that all share, empty if there are
-// several. What the engine does not tell is left out: columns are settled all the same.
+// pod and one to each port of a service, of a namespace or of all of them. home is the namespace whose name may be left out, empty if no
+// pod is known. What the engine does not tell is left out: columns are settled all the same.
 func (cmds effects) expected(ctx context.Context, namespace string, nodes []string) (home string, expected []api.Connection) {
 	for _, node := range nodes {
 		expected = append(expected, api.Connection{Node: node, Direction: "outbound"})
@@ -30,13 +32,13 @@ func (cmds effects) expected(ctx context.Context, namespace string, nodes []stri
 			each(o)
 		}
 	}
-	namespaces := map[string]bool{}
+	pods := map[string]int{}
 	ask("Pod", func(o api.Object) {
 		var pod corev1.Pod
 		if json.Unmarshal(o.Raw, &pod) != nil {
 			return
 		}
-		namespaces[o.Key.Namespace] = true
+		pods[o.Key.Namespace]++
 		account := pod.Spec.ServiceAccountName
 		if account == "" {
 			account = "default"
@@ -55,12 +57,22 @@ func (cmds effects) expected(ctx context.Context, namespace string, nodes []stri
 			expected = append(expected, api.Connection{Direction: "outbound", Service: o.Key.Name + "." + o.Key.Namespace + ".svc.", Wanted: fmt.Sprintf(":%d", port.Port)})
 		}
 	})
-	switch {
-	case namespace != "":
-		home = namespace
-	case len(namespaces) == 1:
-		for home = range namespaces {
+	if namespace != "" {
+		return namespace, expected
+	}
+	return homeAmong(cmds.app.namespace, pods), expected
+}
+
+// homeAmong is the namespace whose name may be left out among these, which have so many pods: the current one if it has any, so that a
+// name can be given to another command as it stands. Otherwise it is the one with most pods.
+func homeAmong(current string, pods map[string]int) (home string) {
+	if pods[current] > 0 {
+		return current
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(pods)) {
+		if pods[namespace] > pods[home] {
+			home = namespace
 		}
 	}
-	return home, expected
+	return home
 }

@@ -98,3 +98,18 @@ func TestTapWarnsOfANamespaceThatDoesNotExist(t *testing.T) {
 		}
 	}
 }
+
+// A name without a namespace is what commands without -n take it for, where that can be.
+func TestTheNamespaceThatTapLeavesOut(t *testing.T) {
+	for want, pods := range map[string]map[string]int{
+		"":        {},
+		"default": {"default": 6, "idle": 9},
+		"only":    {"only": 1},
+		"shop":    {"shop": 3, "idle": 1},
+		"a":       {"b": 2, "a": 2},
+	} {
+		if got := homeAmong("default", pods); got != want {
+			t.Errorf("%v: got %q, want %q", pods, got, want)
+		}
+	}
+}

@@ -66,8 +66,11 @@ const (
 
 var streamColumns = []string{"TIME", "NODE", "DIRECTION", "SOURCE", "DESTINATION", "PEER", "VERDICT", "DURATION", "TO-SERVER", "TO-CLIENT", "REASON"}
 
-// streamSpare are the columns that a narrow terminal goes without, the first one first.
+// streamSpare are the columns that a narrow terminal goes without, the first one first. The last lastToGo of them go only where
+// names cannot be cut to leastName instead: both ends of a connection have a line, and without a direction the two look alike.
 var streamSpare = []int{colNode, colToClient, colToServer, colPeer, colDuration, colTime, colDirection}
+
+const lastToGo = 2
 
 const (
 	streamGap = 2
@@ -175,8 +178,8 @@ func (s *Stream) line(cells []string, paint func(column int, cell string) string
 	return err
 }
 
-// settle chooses the columns, their widths and the names for a room. A namespace that all share goes first, then the hashes of pods,
-// then columns, and at last the middle of names.
+// settle chooses the columns, their widths and the names for a room. The namespace home goes first, then the hashes of pods, then most
+// columns, then the middle of names, and at last the time and the direction.
 func (s *Stream) settle(room int) *layout {
 	if room <= 0 {
 		l := s.full(Names{})
@@ -204,14 +207,16 @@ func (s *Stream) settle(room int) *layout {
 		if l, fits = choose(leastReason); fits || len(gone) == len(streamSpare) {
 			break
 		}
+		if len(gone) >= len(streamSpare)-lastToGo && l.narrowTo(room-leastReason) {
+			break
+		}
 		gone = streamSpare[:len(gone)+1]
 	}
 	// With fewer columns there may be room for more of the names.
 	if better, all := choose(enoughReason); all {
 		l = better
 	}
-	for l.total()+leastReason > room && l.narrow() {
-	}
+	l.narrowTo(room - leastReason)
 	l.width[colReason] = max(1, room-l.total())
 	return l
 }
@@ -244,6 +249,16 @@ func (l *layout) total() int {
 		}
 	}
 	return sum
+}
+
+// narrowTo cuts names until a line without its reason is no wider than room. It returns false if that is impossible.
+func (l *layout) narrowTo(room int) bool {
+	for l.total() > room {
+		if !l.narrow() {
+			return false
+		}
+	}
+	return true
 }
 
 // narrow takes a character from the widest of the names; it returns false if each has as little as it can.

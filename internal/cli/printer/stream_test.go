@@ -75,6 +75,33 @@ func TestStreamFitsItsTerminalWithReadableNames(t *testing.T) {
 	}
 }
 
+// Both ends of a connection have a line. Without a direction the two look like one that is told twice.
+func TestStreamShortensNamesBeforeItDropsTimeAndDirection(t *testing.T) {
+	connections, _ := seen()
+	for i := range connections {
+		connections[i].Source.Namespace, connections[i].Destination.Namespace = "bookinfo-production", "bookinfo-production"
+		connections[i].Service = strings.Replace(connections[i].Service, ".default.", ".bookinfo-production.", 1)
+	}
+	for room, want := range map[int]string{100: "TIME DIRECTION SOURCE DESTINATION VERDICT REASON", 90: "DIRECTION SOURCE DESTINATION VERDICT REASON", 80: "SOURCE DESTINATION VERDICT REASON"} {
+		var b strings.Builder
+		s := NewStream(&b, term.Style{}, "default", connections[:2]).Within(func() int { return room })
+		for _, c := range connections {
+			if err := s.Write(c, nil, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines := strings.Split(b.String(), "\n")
+		if got := words(lines[0]); got != want {
+			t.Errorf("at %d: columns %s, want %s", room, got, want)
+		}
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); n > room {
+				t.Errorf("at %d: %d wide: %s", room, n, line)
+			}
+		}
+	}
+}
+
 // Each cell stands below its heading, also where a later name is wider than all that were expected.
 func TestStreamAlignsRowsWithTheirHeader(t *testing.T) {
 	for _, room := range []int{0, 160, 100, 80} {
