@@ -12,23 +12,14 @@ const leastName = 15
 const gap = 3
 
 // Fit makes the grid no wider than a terminal, as far as that goes: columns that may go go, in the order given, once the names cannot
-// be shortened enough. A shortened name keeps its beginning and its end. Columns are counted from 0.
+// be shortened enough. A shortened name keeps its beginning and its end. The names in columns that are copied are shortened only if
+// they are too wide even without the spare columns. Columns are counted from 0.
 func (g *Grid) Fit(width int, names, spare []int) {
-	dropped := map[int]bool{}
 	wide := make([]int, len(g.heading))
 	for _, line := range append([][]string{g.heading}, g.rows...) {
 		for i, cell := range line {
 			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
 		}
-	}
-	total := func(of func(int) int) int {
-		sum := -gap
-		for i := range wide {
-			if !dropped[i] {
-				sum += of(i) + gap
-			}
-		}
-		return sum
 	}
 	least := func(i int) int {
 		if slices.Contains(names, i) {
@@ -36,15 +27,23 @@ func (g *Grid) Fit(width int, names, spare []int) {
 		}
 		return wide[i]
 	}
-	for _, i := range spare {
-		if total(least) > width {
-			dropped[i] = true
+	uncut := func(i int) int {
+		if g.copied[i] {
+			return wide[i]
 		}
+		return least(i)
 	}
-	for total(func(i int) int { return wide[i] }) > width {
+	dropped, fits := dropFor(width, len(wide), spare, uncut)
+	if !fits {
+		dropped, _ = dropFor(width, len(wide), spare, least)
+	}
+	for total(len(wide), dropped, func(i int) int { return wide[i] }) > width {
 		widest := -1
 		for _, i := range names {
-			if !dropped[i] && wide[i] > least(i) && (widest < 0 || wide[i] > wide[widest]) {
+			if dropped[i] || wide[i] <= least(i) {
+				continue
+			}
+			if widest < 0 || !g.copied[i] && g.copied[widest] || g.copied[i] == g.copied[widest] && wide[i] > wide[widest] {
 				widest = i
 			}
 		}
@@ -53,7 +52,7 @@ func (g *Grid) Fit(width int, names, spare []int) {
 		}
 		wide[widest]--
 	}
-	right := map[int]bool{}
+	right, copied := map[int]bool{}, map[int]bool{}
 	pick := func(line []string) (out []string) {
 		for i, cell := range line {
 			if dropped[i] {
@@ -61,6 +60,9 @@ func (g *Grid) Fit(width int, names, spare []int) {
 			}
 			if g.right[i] {
 				right[len(out)] = true
+			}
+			if g.copied[i] {
+				copied[len(out)] = true
 			}
 			out = append(out, shortened(cell, wide[i]))
 		}
@@ -70,21 +72,57 @@ func (g *Grid) Fit(width int, names, spare []int) {
 	for i, row := range g.rows {
 		g.rows[i] = pick(row)
 	}
-	g.right = right
+	g.right, g.copied = right, copied
+}
+
+// dropFor chooses the spare columns that go so that a table of so many columns fits, the first ones first. A column that went stays
+// if there is room for it after wider ones have gone.
+func dropFor(width, columns int, spare []int, of func(int) int) (dropped map[int]bool, fits bool) {
+	dropped = map[int]bool{}
+	var gone []int
+	for _, i := range spare {
+		if i < columns && total(columns, dropped, of) > width {
+			dropped[i], gone = true, append(gone, i)
+		}
+	}
+	if total(columns, dropped, of) > width {
+		return dropped, false
+	}
+	for _, i := range slices.Backward(gone) {
+		delete(dropped, i)
+		if total(columns, dropped, of) > width {
+			dropped[i] = true
+		}
+	}
+	return dropped, true
+}
+
+// total is how wide a table of so many columns is.
+func total(columns int, dropped map[int]bool, of func(int) int) int {
+	sum := -gap
+	for i := range columns {
+		if !dropped[i] {
+			sum += of(i) + gap
+		}
+	}
+	return sum
 }
 
 // Drop leaves out a column. Columns are counted from 0.
 func (g *Grid) Drop(column int) {
-	right := map[int]bool{}
-	for i, is := range g.right {
-		switch {
-		case i < column:
-			right[i] = is
-		case i > column:
-			right[i-1] = is
+	without := func(marks map[int]bool) map[int]bool {
+		left := map[int]bool{}
+		for i, is := range marks {
+			switch {
+			case i < column:
+				left[i] = is
+			case i > column:
+				left[i-1] = is
+			}
 		}
+		return left
 	}
-	g.right = right
+	g.right, g.copied = without(g.right), without(g.copied)
 	g.heading = slices.Delete(g.heading, column, column+1)
 	for i, row := range g.rows {
 		g.rows[i] = slices.Delete(row, column, column+1)

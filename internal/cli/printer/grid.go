@@ -15,15 +15,26 @@ type Grid struct {
 	heading []string
 	rows    [][]string
 	right   map[int]bool
+	copied  map[int]bool
 }
 
 // NewGrid returns a grid with the given heading.
-func NewGrid(heading ...string) *Grid { return &Grid{heading: heading, right: map[int]bool{}} }
+func NewGrid(heading ...string) *Grid {
+	return &Grid{heading: heading, right: map[int]bool{}, copied: map[int]bool{}}
+}
 
 // Right aligns columns to the right, for numbers; the first column is 0.
 func (g *Grid) Right(columns ...int) *Grid {
 	for _, c := range columns {
 		g.right[c] = true
+	}
+	return g
+}
+
+// Copied marks columns whose cells readers copy, such as names. Fit cuts them last; the first column is 0.
+func (g *Grid) Copied(columns ...int) *Grid {
+	for _, c := range columns {
+		g.copied[c] = true
 	}
 	return g
 }

@@ -48,11 +48,14 @@ func (o Options) labelCells(object api.Object) (cells []string, err error) {
 }
 
 // shortenable are the columns whose cells lose their middle in a table that has too little room, and spare those that it goes without
-// then, the first one first.
+// then, the first one first. The age and the restarts of pods go before what only a wide table has.
 var (
 	shortenable = []string{"NAME", "REASON", "SELECTOR", "LABELS", "PORT(S)", "SERVICE ACCOUNT"}
-	spare       = []string{"POD-CIDR", "SERVICE ACCOUNT", "SELECTOR", "IP", "RESTARTS", "AGE", "NODE"}
+	spare       = []string{"POD-CIDR", "SELECTOR", "AGE", "RESTARTS", "SERVICE ACCOUNT", "IP", "NODE"}
 )
+
+// copied are the columns that are cut last, since readers copy names into other commands.
+var copied = []string{"NAMESPACE", "NAME", "SERVICE ACCOUNT"}
 
 // print writes a finished table.
 func (o Options) print(w io.Writer, grid *Grid) error {
@@ -72,5 +75,5 @@ func fit(grid *Grid, width int) {
 		}
 		return found
 	}
-	grid.Fit(width, columns(shortenable), columns(spare))
+	grid.Copied(columns(copied)...).Fit(width, columns(shortenable), columns(spare))
 }

@@ -43,25 +43,37 @@ func (p *page) pods(pods []api.PodState, o StatusOptions) {
 			p.line("  These are not as they should be; lateen status --pods lists all %d:", all)
 		}
 	}
-	heading := []string{"NAMESPACE", "POD", "NODE", "STATE", "MESH", "IDENTITY"}
-	if o.Wide {
-		heading = append(heading, "IP", "PROCESSES")
-	}
-	grid := NewGrid(heading...)
-	for _, pod := range pods {
-		identity := ""
-		if pod.Redirection {
-			identity = pod.Identity
-		}
-		row := []string{pod.Namespace, pod.Name, pod.Node, podState(pod), meshState(pod), identity}
+	draw := func(heading string, written func(api.PodState) string) *Grid {
+		headings := []string{"NAMESPACE", "POD", "NODE", "STATE", "MESH", heading}
 		if o.Wide {
-			row = append(row, pod.IP, processes(pod))
+			headings = append(headings, "IP", "PROCESSES")
 		}
-		grid.Row(row...)
+		grid := NewGrid(headings...).Copied(0, 1, 5)
+		for _, pod := range pods {
+			identity := ""
+			if pod.Redirection {
+				identity = written(pod)
+			}
+			row := []string{pod.Namespace, pod.Name, pod.Node, podState(pod), meshState(pod), identity}
+			if o.Wide {
+				row = append(row, pod.IP, processes(pod))
+			}
+			grid.Row(row...)
+		}
+		return grid
 	}
-	names, spare := []int{1, 5, 0, 3, 4}, []int{5, 2}
+	grid := draw("IDENTITY", func(pod api.PodState) string { return pod.Identity })
+	domain, own := sharedIdentity(pods)
+	narrow := func() bool { return p.width > 0 && grid.Width()+len("  ") > p.width }
+	if narrow() && domain != "" {
+		grid = draw("IDENTITY", func(pod api.PodState) string { return strings.TrimPrefix(pod.Identity, domain) })
+	}
+	if narrow() && own {
+		grid = draw("SERVICE ACCOUNT", func(pod api.PodState) string { return pod.Identity[strings.LastIndexByte(pod.Identity, '/')+1:] })
+	}
+	names, spare := []int{1, 5, 0, 3, 4}, []int{2, 5}
 	if o.Wide {
-		names, spare = append(names, 7), []int{7, 6, 5, 2}
+		names, spare = append(names, 7), []int{7, 6, 2, 5}
 	}
 	p.grid(grid, names, spare)
 	for _, pod := range pods {
@@ -69,6 +81,25 @@ func (p *page) pods(pods []api.PodState, o StatusOptions) {
 			p.mark(pod.Namespace + "/" + pod.Name + ": " + pod.Reason)
 		}
 	}
+}
+
+// sharedIdentity is the scheme and trust domain that all identities of captured pods begin with, empty if there are several. own says
+// that each identity is of the pod's own namespace as well, so that the service account alone tells it.
+func sharedIdentity(pods []api.PodState) (domain string, own bool) {
+	own = true
+	for _, pod := range pods {
+		if !pod.Redirection || pod.Identity == "" {
+			continue
+		}
+		at := strings.Index(pod.Identity, "/ns/")
+		if at < 0 || domain != "" && pod.Identity[:at+1] != domain {
+			return "", false
+		}
+		domain = pod.Identity[:at+1]
+		account, found := strings.CutPrefix(pod.Identity, domain+"ns/"+pod.Namespace+"/sa/")
+		own = own && found && !strings.Contains(account, "/")
+	}
+	return domain, own && domain != ""
 }
 
 // counted writes how many pods each namespace has.

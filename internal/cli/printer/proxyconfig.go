@@ -198,7 +198,7 @@ func (v View) Certificates(w io.Writer, list []ProxyCertificate) error {
 		heading = []string{"IDENTITY", "STATE", "VALID FROM", "VALID UNTIL", "SERIAL", "ROOT", "ROOT SERIAL", "ROOT VALID UNTIL"}
 		names, spare = []int{0, 5, 4, 6, 7, 1}, []int{6, 7, 4, 2}
 	}
-	g := NewGrid(heading...)
+	g := NewGrid(heading...).Copied(0)
 	for _, x := range list {
 		var subjects, serials, ends []string
 		for _, r := range x.Roots {
