@@ -1,12 +1,16 @@
 package printer
 
 import (
+	"math"
 	"slices"
 	"unicode/utf8"
 )
 
 // leastName is what a name keeps of itself in a table that has too little room.
 const leastName = 15
+
+// readableName is what a name that is copied keeps while there are columns that may go.
+const readableName = 26
 
 // gap is the room between two columns.
 const gap = 3
@@ -27,30 +31,29 @@ func (g *Grid) Fit(width int, names, spare []int) {
 		}
 		return wide[i]
 	}
-	uncut := func(i int) int {
-		if g.copied[i] {
-			return wide[i]
-		}
-		return least(i)
-	}
-	dropped, fits := dropFor(width, len(wide), spare, uncut)
-	if !fits {
-		dropped, _ = dropFor(width, len(wide), spare, least)
-	}
-	for total(len(wide), dropped, func(i int) int { return wide[i] }) > width {
-		widest := -1
-		for _, i := range names {
-			if dropped[i] || wide[i] <= least(i) {
-				continue
+	var dropped map[int]bool
+	for _, whole := range []int{math.MaxInt, readableName, 0} {
+		var fits bool
+		if dropped, fits = dropFor(width, len(wide), spare, func(i int) int {
+			if g.copied[i] {
+				return max(least(i), min(wide[i], whole))
 			}
-			if widest < 0 || !g.copied[i] && g.copied[widest] || g.copied[i] == g.copied[widest] && wide[i] > wide[widest] {
-				widest = i
-			}
-		}
-		if widest < 0 {
+			return least(i)
+		}); fits {
 			break
 		}
-		wide[widest]--
+	}
+	for total(len(wide), dropped, func(i int) int { return wide[i] }) > width {
+		chosen := -1
+		for _, i := range names {
+			if !dropped[i] && wide[i] > least(i) && (chosen < 0 || g.cutBefore(i, chosen, wide)) {
+				chosen = i
+			}
+		}
+		if chosen < 0 {
+			break
+		}
+		wide[chosen]--
 	}
 	right, copied := map[int]bool{}, map[int]bool{}
 	pick := func(line []string) (out []string) {
@@ -73,6 +76,30 @@ func (g *Grid) Fit(width int, names, spare []int) {
 		g.rows[i] = pick(row)
 	}
 	g.right, g.copied = right, copied
+}
+
+// cutBefore says whether column i of this width loses a character before column j does: names that are copied are cut last, and then
+// as few of them as possible. The widest column decides otherwise.
+func (g *Grid) cutBefore(i, j int, wide []int) bool {
+	if g.copied[i] != g.copied[j] {
+		return !g.copied[i]
+	}
+	if g.copied[i] {
+		if a, b := g.cellsAs(i, wide[i]), g.cellsAs(j, wide[j]); a != b {
+			return a < b
+		}
+	}
+	return wide[i] > wide[j]
+}
+
+// cellsAs counts the cells of a column that are at least so wide.
+func (g *Grid) cellsAs(column, width int) (count int) {
+	for _, row := range g.rows {
+		if utf8.RuneCountInString(row[column]) >= width {
+			count++
+		}
+	}
+	return count
 }
 
 // dropFor chooses the spare columns that go so that a table of so many columns fits, the first ones first. A column that went stays

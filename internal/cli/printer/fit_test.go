@@ -56,7 +56,8 @@ func TestCopiedColumnsAreCutLast(t *testing.T) {
 		55:  {"NAME AGE IP", true}, // without ACCOUNT there is room for AGE again
 		48:  {"NAME IP", true},
 		37:  {"NAME AGE", true},
-		30:  {"NAME IP", false}, // the name alone is wider
+		30:  {"NAME", false}, // the name alone is wider
+		24:  {"NAME AGE", false},
 	} {
 		g := NewGrid("NAME", "AGE", "IP", "ACCOUNT").Copied(0)
 		g.Row(name, "5m", "10.244.1.12", account)
@@ -73,6 +74,23 @@ func TestCopiedColumnsAreCutLast(t *testing.T) {
 }
 
 const productpage = "productpage-v1-5f85rslftt-l7pvp"
+
+// The fewest names are cut: one long name does not shorten all others.
+func TestFitCutsAsFewNamesAsPossible(t *testing.T) {
+	g := NewGrid("NAME", "APIVERSION").Copied(0, 1)
+	g.Row("validatingwebhookconfigurations", "admissionregistration.k8s.io/v1")
+	for range 3 {
+		g.Row("authorizationpolicies", "gateway.networking.k8s.io/v1")
+	}
+	g.Fit(54, []int{0, 1}, nil)
+	var b strings.Builder
+	if err := g.Print(&b, ""); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(b.String(), "…") != 2 || strings.Count(b.String(), "authorizationpolicies   ") != 3 {
+		t.Errorf("got\n%s", b.String())
+	}
+}
 
 // At 100 columns the names of Bookinfo's objects can be copied from every table.
 func TestNamesOfBookinfoAreWholeInEveryTable(t *testing.T) {
