@@ -43,12 +43,12 @@ func APIResources(w io.Writer, resources []APIResource, f Format, width int) err
 		return nil
 	}
 	heading := []string{"NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", "EFFECT"}
-	names, spare := []int{0, 2, 4}, []int{3, 5, 1}
+	names, spare, copied := []int{0, 2, 4}, []int{3, 5, 1}, []int{0, 2, 4}
 	if f == Wide {
 		heading = append(heading, "REASON")
-		names, spare = []int{0, 2, 4, 6}, []int{3, 5, 1, 2}
+		names, spare, copied = []int{0, 2, 4, 6}, []int{3, 2}, []int{0}
 	}
-	grid := NewGrid(heading...).Copied(0, 2, 4)
+	grid := NewGrid(heading...).Copied(copied...)
 	for _, r := range resources {
 		grid.Row(r.Name, strings.Join(r.ShortNames, ","), r.APIVersion, strconv.FormatBool(r.Namespaced), r.Kind, r.Effect, r.Reason)
 	}
