@@ -144,7 +144,7 @@ func verdictCells(d *digest, s *side) (diff, interval, verdict string) {
 		}
 		diff, interval = verdictDifference(d.cell, v)
 		if diff != none {
-			diff = shortName(v.Metric) + " " + diff
+			diff = ShortName(v.Metric) + " " + diff
 			if to := d.side(v.Baseline); v.Baseline != d.baseline && to != nil {
 				diff += " to " + clean(to.label)
 			}
@@ -154,8 +154,8 @@ func verdictCells(d *digest, s *side) (diff, interval, verdict string) {
 	return none, none, none
 }
 
-// shortName is a metric's name without its unit.
-func shortName(metric string) string {
+// ShortName is a metric's name without its unit.
+func ShortName(metric string) string {
 	name, _, _ := strings.Cut(metricName(metric), ", ")
 	return name
 }

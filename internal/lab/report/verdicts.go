@@ -46,7 +46,7 @@ func verdictSentences(o *results.Outcome, ds []digest) (sentences []string) {
 				parts = append(parts, fmt.Sprintf("%s in %d of %d settings", clean(says), t.times[says], t.settings))
 			}
 		}
-		sentences = append(sentences, fmt.Sprintf("%s: %s against %s, by %s: %s.", clean(o.Scenario), clean(t.plane), clean(t.baseline), shortName(t.metric), strings.Join(parts, ", ")))
+		sentences = append(sentences, fmt.Sprintf("%s: %s against %s, by %s: %s.", clean(o.Scenario), clean(t.plane), clean(t.baseline), ShortName(t.metric), strings.Join(parts, ", ")))
 	}
 	return sentences
 }
@@ -97,7 +97,7 @@ func verdictSummary(r *results.Results) table {
 	}
 	t := table{columns: []column{{title: "scenario"}, {title: "setting"}, text("plane"), text("difference"), {title: "95 % interval"}, text("verdict")}}
 	if len(rows) > 0 && len(metrics) == 1 {
-		t.columns[3].title = shortName(rows[0].v.Metric)
+		t.columns[3].title = ShortName(rows[0].v.Metric)
 	}
 	for _, one := range rows {
 		plane := clean(one.v.Plane)
@@ -105,7 +105,7 @@ func verdictSummary(r *results.Results) table {
 			plane += " / " + clean(one.v.Baseline)
 		}
 		if len(metrics) > 1 && one.diff != none {
-			one.diff = shortName(one.v.Metric) + " " + one.diff
+			one.diff = ShortName(one.v.Metric) + " " + one.diff
 		}
 		t.add(one.scenario, one.setting, plane, one.diff, one.interval, clean(one.v.Says()))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/cli/term"
+	labreport "lateen.dev/lateen/internal/lab/report"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/stats"
 )
@@ -127,9 +128,12 @@ func verdicts(to io.Writer, s results.Outcome, columns int) error {
 	}
 	shares := false
 	for _, p := range pairs {
-		grid := printer.NewGrid("SETTING", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
+		grid := printer.NewGrid("SETTING", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2).Copied(1)
 		for _, c := range s.Cells {
 			of := slices.DeleteFunc(slices.Clone(c.Verdicts), func(v results.Verdict) bool { return v.Plane != p.plane || v.Baseline != p.baseline })
+			if len(of) == 0 {
+				continue // of a cell whose system calls alone were counted no metric is compared
+			}
 			label := labelOf(c.Name, columns)
 			for i, v := range of {
 				shares = shares || results.ByDifference(v.Metric)
@@ -150,7 +154,7 @@ func verdicts(to io.Writer, s results.Outcome, columns int) error {
 	if !shares {
 		return nil
 	}
-	_, err := fmt.Fprintf(to, "RATIO of %s: the difference of the two\n", results.FailedShare)
+	_, err := fmt.Fprintf(to, "RATIO of %s: the difference of the two shares\n", labreport.ShortName(results.FailedShare))
 	return err
 }
 
@@ -170,7 +174,7 @@ func verdictRow(grid *printer.Grid, cell string, v results.Verdict, metrics, col
 	if v.Floor > 0 {
 		noise = fmt.Sprintf("%.3f", v.Floor)
 	}
-	grid.Row(cell, v.Metric, ratio, interval, noise, text)
+	grid.Row(cell, labreport.ShortName(v.Metric), ratio, interval, noise, text)
 }
 
 // facts are numbers that belong to no block, by setting where they have one.

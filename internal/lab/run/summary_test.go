@@ -145,3 +145,32 @@ func TestNamesOfSettingsAreNotShortened(t *testing.T) {
 		}
 	}
 }
+
+// A setting of which nothing was measured is no row of a comparison, and metrics have the names that the report gives them.
+func TestTheSummaryComparesOnlyWhatWasMeasured(t *testing.T) {
+	cpu := results.CPUPerRequest(results.RoleAll, "total")
+	cell := func(name string) results.Cell {
+		c := results.Cell{Name: name}
+		for _, metric := range []string{results.ServiceP50, cpu, results.FailedShare} {
+			c.Verdicts = append(c.Verdicts, results.Verdict{Metric: metric, Baseline: "none", Plane: "lateen", Pairs: 8, Ratio: 1.5, Low: 1.25, High: 1.75, Floor: 1.03, Judgement: results.Indistinguishable})
+		}
+		return c
+	}
+	counted := results.Cell{Name: "30 ms apart, counted", Untimed: true} // system calls are counted apart, and no metric is compared
+	r := &results.Results{Scenarios: []results.Outcome{{Scenario: "s", Cells: []results.Cell{cell("30 ms apart"), counted}}}}
+	for _, columns := range []int{0, 80, 100, 160} {
+		var out bytes.Buffer
+		if err := Summary(&out, r, columns); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, want := range []string{"service time P50 ", "CPU of whole path ", "RATIO of failed: the difference of the two shares\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%d columns: %q is not in\n%s", columns, want, text)
+			}
+		}
+		if strings.Contains(text, "counted") || strings.Contains(text, "cpu_us_per") || strings.Contains(text, "…") {
+			t.Errorf("%d columns:\n%s", columns, text)
+		}
+	}
+}
