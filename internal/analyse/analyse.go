@@ -68,6 +68,7 @@ type State string
 const (
 	Ineffective State = "ineffective" // the object changes nothing
 	Partial     State = "partial"     // in force, and not all of it, or not as it was meant
+	RefusingAll State = "refuses-all" // in force, and lets nobody connect, which its author can hardly mean
 	DryRun      State = "dry-run"     // the policy reports, and enforces nothing
 )
 

@@ -176,19 +176,19 @@ func TestPoliciesThatLetNobodyConnectNameThePods(t *testing.T) {
 	const dropped = "node proxies cannot judge methods; rules of this ALLOW policy that use them are dropped, so it allows less than written. A waypoint is needed to enforce them"
 	const good = "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: q, namespace: default}\nspec: {selector: {matchLabels: {app: web}}, rules: [{from: [{source: {principals: [\"*\"]}}]}]}\n"
 	tests := map[string]struct{ spec, also, want string }{
-		"its only rule is dropped":  {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): " + dropped + "|\n"},
+		"its only rule is dropped":  {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, "", "refuses-all warning refuses-all||refuses ALL connections to 2 pods (client-1, web-1): " + dropped + "|\n"},
 		"one rule is left":          {`{rules: [{to: [{operation: {methods: [GET]}}]}, {from: [{source: {principals: ["*"]}}]}]}`, "", "partly-enforced warning partial||" + dropped + "|\n"},
-		"another policy allows one": {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, good, "refuses-all warning partial||refuses ALL connections to 1 pod (client-1): " + dropped + "|\n"},
+		"another policy allows one": {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, good, "refuses-all warning refuses-all||refuses ALL connections to 1 pod (client-1): " + dropped + "|\n"},
 		"another policy allows all": {`{selector: {matchLabels: {app: web}}, rules: [{to: [{operation: {methods: [GET]}}]}]}`, good, "allows-nothing warning partial||allows nothing beside what other ALLOW policies do: " + dropped + "|\n"},
 		"no rules":                  {`{}`, "", "refuses-all info ||refuses ALL connections to 2 pods (client-1, web-1): it has no rules|\n"},
-		"no rule matches anybody":   {`{selector: {matchLabels: {app: web}}, rules: [{from: [{source: {serviceAccounts: [nobody]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 1 pod (web-1): no rule of it matches an identity of the mesh|\n"},
+		"no rule matches anybody":   {`{selector: {matchLabels: {app: web}}, rules: [{from: [{source: {serviceAccounts: [nobody]}}]}]}`, "", "refuses-all warning refuses-all||refuses ALL connections to 1 pod (web-1): no rule of it matches an identity of the mesh|\n"},
 		"a DENY of everybody":       {`{action: DENY, rules: [{}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches everybody|\n"},
 		"a DENY of all addresses":   {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0", "::/0"]}}]}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches everybody|\n"},
 		"a DENY of all IPv4":        {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0"]}}]}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches every IPv4 address|\n"},
 		"a DENY of half of IPv4":    {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/1"]}}]}]}`, "", ""},
 		"a DENY of a peer anywhere": {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0"], serviceAccounts: [client]}}]}]}`, "", ""},
-		"it excepts all it names":   {`{rules: [{from: [{source: {principals: ["*"], notPrincipals: ["*"]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
-		"it excepts its addresses":  {`{rules: [{from: [{source: {ipBlocks: ["10.0.0.0/8"], notIpBlocks: ["0.0.0.0/0"]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
+		"it excepts all it names":   {`{rules: [{from: [{source: {principals: ["*"], notPrincipals: ["*"]}}]}]}`, "", "refuses-all warning refuses-all||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
+		"it excepts its addresses":  {`{rules: [{from: [{source: {ipBlocks: ["10.0.0.0/8"], notIpBlocks: ["0.0.0.0/0"]}}]}]}`, "", "refuses-all warning refuses-all||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
 		"it excepts one of two":     {`{rules: [{from: [{source: {ipBlocks: ["10.0.0.0/8", "11.0.0.0/8"], notIpBlocks: ["10.0.0.0/7"]}}]}, {from: [{source: {ipBlocks: ["10.0.0.0/8", "12.0.0.0/8"], notIpBlocks: ["10.0.0.0/8"]}}]}]}`, "", ""},
 		"anonymous peers alone":     {`{action: DENY, rules: [{from: [{source: {notPrincipals: ["*"]}}]}]}`, "", ""},
 		"a DENY without rules":      {`{action: DENY}`, "", "denies-nothing warning ineffective||a DENY policy without rules never matches and denies nothing|add a rule; one empty rule ({}) denies everything\n"},
@@ -256,9 +256,9 @@ func TestAnUnclearAnnotationForDryRunsStandsByItself(t *testing.T) {
 	const unclear = `partly-enforced warning partial|metadata.annotations[istio.io/dry-run]|annotation istio.io/dry-run is "maybe", so the policy is enforced; use true or false|` + "\n"
 	tests := map[string]struct{ spec, want string }{
 		"a good policy": {`{rules: [{from: [{source: {serviceAccounts: [client]}}]}]}`, unclear},
-		"a misspelt account": {`{rules: [{from: [{source: {serviceAccounts: [cleint]}}]}]}`, "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): no rule of it matches an identity of the mesh|\n" + unclear +
+		"a misspelt account": {`{rules: [{from: [{source: {serviceAccounts: [cleint]}}]}]}`, "refuses-all warning refuses-all||refuses ALL connections to 2 pods (client-1, web-1): no rule of it matches an identity of the mesh|\n" + unclear +
 			`unknown-service-account warning partial|spec.rules[0].from[0].source.serviceAccounts[0]|"cleint" matches no identity: namespace default has no service account "cleint"|did you mean client?` + "\n"},
-		"a rule that is dropped": {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): node proxies cannot judge methods; rules of this ALLOW policy that use them are dropped, so it allows less than written. A waypoint is needed to enforce them|\n" + unclear},
+		"a rule that is dropped": {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, "refuses-all warning refuses-all||refuses ALL connections to 2 pods (client-1, web-1): node proxies cannot judge methods; rules of this ALLOW policy that use them are dropped, so it allows less than written. A waypoint is needed to enforce them|\n" + unclear},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

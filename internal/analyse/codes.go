@@ -29,7 +29,7 @@ var Codes = []Explanation{
 	{NotEnforced, Warning, Ineffective, "none of the pods that the policy chooses is enrolled, so no proxy enforces it; as information, if some of them are not", "enrol their namespace"},
 	{Unsupported, Warning, Ineffective, "node proxies do not enforce policies of this action without `targetRefs`", "use ALLOW or DENY, or name what a waypoint serves in `targetRefs`"},
 	{PartlyEnforced, Warning, Partial, "node proxies enforce a part of the policy; the condition `Accepted` says which", "use attributes of connections alone"},
-	{RefusesAll, Warning, Partial, "no rule of an ALLOW policy can match, and no other policy allows anything: nobody can connect to the pods; as information, if the policy has no rules", "correct or delete the policy"},
+	{RefusesAll, Warning, RefusingAll, "no rule of an ALLOW policy can match, and no other policy allows anything: nobody can connect to the pods; as information, if the policy has no rules", "correct or delete the policy"},
 	{AllowsNothing, Warning, Partial, "no rule of an ALLOW policy can match; other policies allow connections to its pods", "correct or delete the policy"},
 	{DeniesNothing, Warning, Ineffective, "no rule of a DENY policy can match", "correct or delete the policy"},
 	{DeniesAll, Info, "", "a rule of a DENY policy matches every connection", "nothing, if that is meant"},

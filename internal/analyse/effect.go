@@ -70,7 +70,7 @@ func (a *analysis) effect(p *policy, in *scope) {
 	}
 	switch {
 	case allow && p.peers != present:
-		f := Finding{Code: RefusesAll, Severity: Warning, State: Partial}
+		f := Finding{Code: RefusesAll, Severity: Warning, State: RefusingAll}
 		if len(p.Spec.Rules) == 0 {
 			f.Severity, f.State = Info, "" // the usual way to refuse all connections but those that other policies allow
 		}
@@ -78,6 +78,9 @@ func (a *analysis) effect(p *policy, in *scope) {
 		f.Message = fmt.Sprintf("%s ALL connections to %s", refuses, a.podText(&f, shut))
 		if len(shut) == 0 {
 			f.Code, f.Message = AllowsNothing, "allows nothing beside what other ALLOW policies do"
+			if f.State != "" {
+				f.State = Partial
+			}
 		}
 		if p.peers == planned {
 			f.Message += " until an enrolled pod of " + either(p.soon) + " exists"

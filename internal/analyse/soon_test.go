@@ -7,7 +7,7 @@ import (
 
 // A policy that allows only peers that no pod is now shuts its pods until there is one, however well it is spelt.
 func TestAnALLOWOfPeersWithoutPodsRefusesAllUntilThereAreSome(t *testing.T) {
-	const shut = "refuses-all warning partial||refuses ALL connections to 1 pod (web-1) until an enrolled pod of "
+	const shut = "refuses-all warning refuses-all||refuses ALL connections to 1 pod (web-1) until an enrolled pod of "
 	objects := world() + account("empty", "default") + namespace("plainns", "") + account("default", "one") + account("default", "three") + account("default", "two")
 	deployment := "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: batch, namespace: default}\nspec: {selector: {matchLabels: {app: batch}}, template: {metadata: {labels: {app: batch}}, spec: {serviceAccountName: batch, containers: [{name: c, image: c}]}}}\n"
 	tests := map[string]struct{ rules, also, want string }{
@@ -20,7 +20,7 @@ func TestAnALLOWOfPeersWithoutPodsRefusesAllUntilThereAreSome(t *testing.T) {
 		"one without, one misspelt":      {`[{from: [{source: {serviceAccounts: [batch]}}]}, {from: [{source: {serviceAccounts: [cleint]}}]}]`, "", shut + "service account default/batch exists|\n"},
 		"one without, one with pods":     {`[{from: [{source: {serviceAccounts: [batch]}}]}, {from: [{source: {serviceAccounts: [client]}}]}]`, "", ""},
 		"with a rule that is dropped":    {`[{from: [{source: {serviceAccounts: [batch]}}]}, {to: [{operation: {methods: [GET]}}]}]`, "", "partly-enforced warning partial||node proxies cannot judge methods; rules of this ALLOW policy that use them are dropped, so it allows less than written. A waypoint is needed to enforce them|\n" + shut + "service account default/batch exists|\n"},
-		"pods are not enrolled":          {`[{from: [{source: {namespaces: [plain]}}]}]`, account("plain", "default"), "refuses-all warning partial||refuses ALL connections to 1 pod (web-1): no rule of it matches an identity of the mesh|\n"},
+		"pods are not enrolled":          {`[{from: [{source: {namespaces: [plain]}}]}]`, account("plain", "default"), "refuses-all warning refuses-all||refuses ALL connections to 1 pod (web-1): no rule of it matches an identity of the mesh|\n"},
 		"a Deployment is about to do so": {`[{from: [{source: {serviceAccounts: [batch]}}]}]`, deployment, ""},
 		"one that is scaled to zero":     {`[{from: [{source: {serviceAccounts: [batch]}}]}]`, strings.Replace(deployment, "spec: {selector", "spec: {replicas: 0, selector", 1), shut + "service account default/batch exists|\n"},
 	}

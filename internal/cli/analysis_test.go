@@ -19,7 +19,7 @@ const dropped = "node proxies cannot judge methods; rules of this ALLOW policy t
 func l7() api.Object {
 	o := object("authorizationpolicy", "l7", `{"kind":"AuthorizationPolicy","metadata":{"name":"l7"}}`)
 	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "UnsupportedValue", Message: dropped}}
-	o.Findings = []api.Finding{{Object: o.Key, Code: "refuses-all", Severity: "warning", State: "partial", Message: "refuses ALL connections to 2 pods (a, b): " + dropped, Pods: []string{"default/a", "default/b"}}}
+	o.Findings = []api.Finding{{Object: o.Key, Code: "refuses-all", Severity: "warning", State: "refuses-all", Message: "refuses ALL connections to 2 pods (a, b): " + dropped, Pods: []string{"default/a", "default/b"}}}
 	o.Judged = true
 	return o
 }
@@ -131,7 +131,7 @@ func TestStatesComeFromTheAnalysis(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{l7(), misspelt(), dry, job}
 	r := f.run("", "get", "authorizationpolicies", "-o", "wide")
-	for name, want := range map[string]string{"l7": "partial", "deny": "ineffective", "rehearsal": "dry-run"} {
+	for name, want := range map[string]string{"l7": "refuses-all", "deny": "ineffective", "rehearsal": "dry-run"} {
 		if !slices.ContainsFunc(strings.Split(r.stdout, "\n"), func(line string) bool {
 			cells := strings.Fields(line)
 			return len(cells) > 1 && cells[0] == name && cells[1] == want
@@ -304,5 +304,31 @@ func TestApplyTellsWhatIsFoundOfARequestAuthentication(t *testing.T) {
 	const want = "note: default/requestauthentication/jwt: spec.targetRefs[0]: port 6379 of Service default/cache has no protocol\n  fix: name it\n"
 	if r := f.run("kind: X", "apply", "-f", "-"); r.code != ExitOK || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "not verified") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A policy that keeps everybody out is not half in force.
+func TestGetAndDescribeSayThatAPolicyRefusesEverybodyOnce(t *testing.T) {
+	f := newFake(t)
+	applyRehearsed(f)
+	if r := f.run("", "get", "authorizationpolicies"); !strings.Contains(r.stdout, "l7     refuses-all") || !strings.Contains(r.stdout, "deny   ineffective") {
+		t.Errorf("get: %+v", r)
+	}
+	r := f.run("", "describe", "authorizationpolicy", "l7")
+	if !strings.Contains(r.stdout, "State:            refuses-all, see Findings\nConditions:\n  - Accepted=True UnsupportedValue\nFindings:\n  - warning: refuses ALL connections to 2 pods (a, b): "+dropped+"\n") ||
+		strings.Count(r.stdout, dropped) != 1 {
+		t.Errorf("describe: %s%s", r.stdout, r.stderr)
+	}
+	r = f.run("", "describe", "authorizationpolicy", "deny")
+	if !strings.Contains(r.stdout, "State:            ineffective, see Findings\nConditions:\n  - Accepted=True\nFindings:\n") || strings.Contains(r.stdout, "as it is written") {
+		t.Errorf("describe: %s%s", r.stdout, r.stderr)
+	}
+	// Without findings the state has the text of the condition, and the programs' formats have all of it.
+	f.objects[0].Findings = nil
+	if r = f.run("", "describe", "authorizationpolicy", "l7"); !strings.Contains(r.stdout, "State:            partial: UnsupportedValue: "+dropped+"\nConditions:\n  - Accepted=True UnsupportedValue\n") {
+		t.Errorf("describe: %s%s", r.stdout, r.stderr)
+	}
+	if r = f.run("", "describe", "authorizationpolicy", "deny", "-o", "json"); !strings.Contains(r.stdout, "the object is accepted as it is written") {
+		t.Errorf("describe -o json: %s%s", r.stdout, r.stderr)
 	}
 }

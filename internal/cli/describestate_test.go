@@ -40,7 +40,7 @@ func TestDescribeTellsTheSameStateAsGetAndTheFindings(t *testing.T) {
 		}
 	}
 	r := f.run("", "describe", "ap", "everywhere", "-n", "istio-system")
-	for _, want := range []string{"State:            ineffective: no pod has these labels (correct the labels)\n", "Findings:\n  - warning: spec.selector: no pod has these labels\n    fix: correct the labels\n"} {
+	for _, want := range []string{"State:            ineffective, see Findings\n", "Findings:\n  - warning: spec.selector: no pod has these labels\n    fix: correct the labels\n"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("lacks %q:\n%s", want, r.stdout)
 		}

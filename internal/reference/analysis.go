@@ -15,6 +15,7 @@ and ` + "`lateen status`" + ` say what it finds. Findings change nothing. ` + "`
 | state | meaning |
 |---|---|
 | ` + "`ineffective`" + ` | the object changes nothing |
+| ` + "`refuses-all`" + ` | an ALLOW policy lets nobody connect to some of its pods, and this can hardly be meant |
 | ` + "`partial`" + ` | the object is in force, but not all of it, or hardly as it was meant |
 | ` + "`dry-run`" + ` | the policy reports, and enforces nothing |
 

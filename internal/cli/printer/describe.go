@@ -54,9 +54,9 @@ func Describe(w io.Writer, d Description, now time.Time, width int) error {
 		}
 	}
 	if d.State != "" {
-		p.field("State", strings.TrimSuffix(d.State+": "+d.Reason, ": "))
+		p.field("State", d.stateText())
 	}
-	p.conditions(d.Conditions)
+	p.conditions(d.untold())
 	if len(d.Problems) > 0 {
 		p.title("Problems")
 		for _, problem := range d.Problems {

@@ -3,6 +3,7 @@ package printer
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,33 @@ type Description struct {
 	Node       *NodeDescription       `json:"node,omitempty"`
 	// Fields are the fields of a kind that has no description of its own.
 	Fields map[string]any `json:"fields,omitempty"`
+}
+
+// stateText is the state with its reason, or with where the reason stands.
+func (d Description) stateText() string {
+	if len(d.Findings) > 0 && d.Reason == Reasons(d.Findings) {
+		return d.State + ", see Findings"
+	}
+	return strings.TrimSuffix(d.State+": "+d.Reason, ": ")
+}
+
+// asWritten is the control plane's message about an object that does what it says.
+const asWritten = "the object is accepted as it is written"
+
+// untold are the conditions without the messages that the state or the findings have. That an object is accepted as it is written is
+// left out as well if it is not in force so.
+func (d Description) untold() []api.Condition {
+	conditions := slices.Clone(d.Conditions)
+	for i := range conditions {
+		c := &conditions[i]
+		switch {
+		case c.Message == asWritten && slices.Contains([]string{StateIneffective, StateRefusesAll, StatePartial}, d.State):
+			c.Reason, c.Message = "", ""
+		case c.Message != "" && (strings.Contains(d.Reason, c.Message) || Covers(d.Findings, c.Message)):
+			c.Message = ""
+		}
+	}
+	return conditions
 }
 
 // PodSummary is a pod in a list, with what get pods -o wide tells of it.

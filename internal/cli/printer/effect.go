@@ -9,12 +9,13 @@ import (
 
 // The states that the control plane's analysis and the engine give.
 const (
-	StateDryRun  = "dry-run" // the policy reports, and enforces nothing
-	StateIgnored = "ignored" // nothing acts on objects of the kind
+	StateDryRun     = "dry-run"     // the policy reports, and enforces nothing
+	StateRefusesAll = "refuses-all" // in force, and lets nobody connect, which its author can hardly mean
+	StateIgnored    = "ignored"     // nothing acts on objects of the kind
 )
 
 // graver is the order in which findings decide about the state of an object.
-var graver = []string{StateDryRun, StateIneffective, StatePartial}
+var graver = []string{StateDryRun, StateIneffective, StateRefusesAll, StatePartial}
 
 // Effect is the state of an object by its conditions and by the findings of the analysis. The reason is empty if the object is simply live.
 func Effect(object api.Object) (state, reason string) {

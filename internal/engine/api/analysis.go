@@ -17,7 +17,7 @@ type Finding struct {
 	Object   Key    `json:"object"`
 	Code     string `json:"code"`
 	Severity string `json:"severity"`
-	// State is the state of the object because of the finding: "ineffective", "partial" or "dry-run"; empty if it is in force as it is written.
+	// State is the state of the object because of the finding: "ineffective", "refuses-all", "partial" or "dry-run"; empty if it is in force as it is written.
 	State    string   `json:"state,omitempty"`
 	Field    string   `json:"field,omitempty"`
 	Message  string   `json:"message"`

@@ -41,7 +41,7 @@ check "every proxy has the policies" lateen wait
 check_not "the policy whose only rule is dropped refuses everybody" fetched
 states=$(lateen get authorizationpolicies 2>/dev/null | awk 'NR > 1 { print $1, $2 }')
 equal "STATE says what each comes to" 'account ineffective
-methods partial
+methods refuses-all
 rehearsal dry-run
 scheme ineffective
 selector ineffective' "$states"
