@@ -11,48 +11,97 @@ import (
 // The report begins with its verdicts: a sentence for each plane of a scenario, then a table of one row for each of them in each
 // setting. Both are about the scenario's headline, the first metric that it declared.
 
-// verdictSentences says for every plane of a scenario how it compares with its baseline over all settings.
+// verdictSentences says for every plane of a scenario how it compares with its baseline over all settings: by the headline, and then by
+// the CPU time of the whole path where that was judged. A plane can win time and cost more.
 func verdictSentences(o *results.Outcome, ds []digest) (sentences []string) {
-	type tally struct {
-		plane, baseline, metric string
-		says                    []string // by order of appearance
-		times                   map[string]int
-		settings                int
-	}
-	var list []*tally
-	for i := range ds {
-		for _, v := range headlines(&ds[i]) {
-			at := slices.IndexFunc(list, func(t *tally) bool { return t.plane == v.Plane && t.baseline == v.Baseline })
-			if at < 0 {
-				at, list = len(list), append(list, &tally{plane: v.Plane, baseline: v.Baseline, metric: v.Metric, times: map[string]int{}})
-			}
-			t := list[at]
-			if says := v.Says(); t.times[says] == 0 {
-				t.says = append(t.says, says)
-			}
-			t.times[v.Says()]++
-			t.settings++
-		}
-	}
-	for _, t := range list {
-		var parts []string
-		for _, says := range t.says {
-			switch {
-			case t.settings == 1:
-				parts = append(parts, clean(says))
-			case t.times[says] == t.settings:
-				parts = append(parts, fmt.Sprintf("%s in all %d settings", clean(says), t.settings))
-			default:
-				parts = append(parts, fmt.Sprintf("%s in %d of %d settings", clean(says), t.times[says], t.settings))
+	byTime := tallies(ds, func(d *digest) string { return d.headline() })
+	byCost := tallies(ds, func(*digest) string { return cpuTotal(results.RoleAll) })
+	for _, t := range byTime {
+		sentences = append(sentences, t.sentence(o.Scenario))
+		for _, cost := range byCost {
+			if cost.plane == t.plane && cost.baseline == t.baseline && cost.metric != t.metric && cost.judged {
+				sentences = append(sentences, cost.sentence(o.Scenario))
 			}
 		}
-		sentences = append(sentences, fmt.Sprintf("%s: %s against %s, by %s: %s.", clean(o.Scenario), clean(t.plane), clean(t.baseline), ShortName(t.metric), strings.Join(parts, ", ")))
 	}
 	return sentences
 }
 
-// headlines are the verdicts of a setting by its headline, those of witnesses left out: two that are alike are the noise.
-func headlines(d *digest) (list []results.Verdict) {
+// tally is how a plane compares with its baseline by one metric, over the settings of a scenario.
+type tally struct {
+	plane, baseline, metric string
+	says                    []string // by order of appearance
+	times                   map[string]int
+	settings                int
+	judged                  bool // in some setting
+	ratios                  []float64
+}
+
+// tallies are those of all planes by the metric that each setting has.
+func tallies(ds []digest, metric func(*digest) string) (list []*tally) {
+	for i := range ds {
+		for _, v := range verdictsBy(&ds[i], metric(&ds[i])) {
+			at := slices.IndexFunc(list, func(t *tally) bool { return t.plane == v.Plane && t.baseline == v.Baseline })
+			if at < 0 {
+				at, list = len(list), append(list, &tally{plane: v.Plane, baseline: v.Baseline, metric: v.Metric, times: map[string]int{}})
+			}
+			t, says := list[at], saysOf(v)
+			if t.times[says] == 0 {
+				t.says = append(t.says, says)
+			}
+			t.times[says]++
+			t.settings++
+			t.judged = t.judged || !results.Unjudged(v.Judgement)
+			if v.Pairs > 0 && v.Ratio > 0 {
+				t.ratios = append(t.ratios, v.Ratio)
+			}
+		}
+	}
+	return list
+}
+
+// saysOf is a judgement in a word. CPU time is more or less, since "slower" means that a request takes longer.
+func saysOf(v results.Verdict) string {
+	switch {
+	case v.Metric == cpuTotal(results.RoleAll) && v.Judgement == results.Slower:
+		return "more"
+	case v.Metric == cpuTotal(results.RoleAll) && v.Judgement == results.Faster:
+		return "less"
+	}
+	return v.Says()
+}
+
+// sentence says a tally, of CPU time with how much it differs.
+func (t *tally) sentence(scenario string) string {
+	var parts []string
+	for _, says := range t.says {
+		switch {
+		case t.settings == 1:
+			parts = append(parts, clean(says))
+		case t.times[says] == t.settings:
+			parts = append(parts, fmt.Sprintf("%s in all %d settings", clean(says), t.settings))
+		default:
+			parts = append(parts, fmt.Sprintf("%s in %d of %d settings", clean(says), t.times[says], t.settings))
+		}
+	}
+	text := fmt.Sprintf("%s: %s against %s, by %s: %s", clean(scenario), clean(t.plane), clean(t.baseline), ShortName(t.metric), strings.Join(parts, ", "))
+	if t.metric == cpuTotal(results.RoleAll) && len(t.ratios) > 0 {
+		low, high := slices.Min(t.ratios), slices.Max(t.ratios)
+		factor := asFactors(t.ratios...)
+		text += " (" + change(low, factor)
+		if change(high, factor) != change(low, factor) {
+			text += " to " + change(high, factor)
+		}
+		text += ")"
+	}
+	return text + "."
+}
+
+// headlines are the verdicts of a setting by its headline.
+func headlines(d *digest) []results.Verdict { return verdictsBy(d, d.headline()) }
+
+// verdictsBy are the verdicts of a setting by a metric, those of witnesses left out: two that are alike are the noise.
+func verdictsBy(d *digest, metric string) (list []results.Verdict) {
 	base := d.side(d.baseline)
 	for i := range d.sides {
 		s := &d.sides[i]
@@ -60,7 +109,7 @@ func headlines(d *digest) (list []results.Verdict) {
 			continue
 		}
 		for _, v := range d.verdicts(s.plane.Name) {
-			if first := d.side(v.Baseline); v.Metric == d.headline() && (first == nil || !alike(first.plane, s.plane)) {
+			if first := d.side(v.Baseline); v.Metric == metric && (first == nil || !alike(first.plane, s.plane)) {
 				list = append(list, v)
 			}
 		}

@@ -34,6 +34,29 @@ func TestAReportBeginsWithItsVerdictsAndAShortTable(t *testing.T) {
 	}
 }
 
+// A plane that is faster can cost more time of processors, which the table further down alone said.
+func TestTheCostOfSeveralSettingsIsARange(t *testing.T) {
+	r := sample(t)
+	text := markdownOf(t, r)
+	if want := "- twopods-conn: lateen against none, by CPU of whole path: more in all 4 settings"; !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text[:1000])
+	}
+	for i := range r.Scenarios {
+		for j := range r.Scenarios[i].Cells {
+			for k := range r.Scenarios[i].Cells[j].Verdicts {
+				if v := &r.Scenarios[i].Cells[j].Verdicts[k]; v.Metric == cpuTotal(results.RoleAll) {
+					v.Judgement = results.TooFew
+				}
+			}
+		}
+	}
+	for _, sentence := range Verdicts(r) {
+		if strings.Contains(sentence, "CPU") {
+			t.Errorf("without a judgement it says %s", sentence)
+		}
+	}
+}
+
 // Two rounds are no fault of the mesh, and no fault of the numbers either.
 func TestTooFewRoundsAreCalledSo(t *testing.T) {
 	r := sample(t)
