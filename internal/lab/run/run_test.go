@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/generator"
@@ -340,6 +342,30 @@ func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
 	}
 	if blocks, rejected := Rejected(doc); blocks != 41 || rejected != 3 {
 		t.Errorf("%d blocks, %d rejected: want 36, two attempts and one round more of one cell", blocks, rejected)
+	}
+}
+
+// Only a round that was measured is told as done.
+func TestAnInterruptedRoundHasNoTick(t *testing.T) {
+	w, stage, o := newWorld(t, smallScenario)
+	var said bytes.Buffer
+	stage.Progress = term.NewProgress(&said, term.Style{})
+	ctx, interrupt := context.WithCancel(context.Background())
+	answer := w.answer
+	w.answer = func(plane string, n int) (string, error) {
+		interrupt()
+		return answer(plane, n)
+	}
+	if _, err := Run(ctx, stage, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.HasPrefix(line, term.MarkGood) && strings.Contains(line, "round 1") {
+			t.Errorf("%q of\n%s", line, said.String())
+		}
+	}
+	if !strings.Contains(said.String(), "round 1 of 6") || !strings.Contains(said.String(), "take down none") {
+		t.Errorf("got\n%s", said.String())
 	}
 }
 
