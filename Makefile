@@ -23,12 +23,12 @@ toolchain: ## check the versions of Go and Rust before anything is built
 # The last steps of Cargo keep one processor busy, and Go builds beside them.
 build: toolchain ## release binaries into bin/
 	@mkdir -p $(BIN)
-	$(GO_BUILD) ./cmd/... & go=$$!; cargo build --release -p lateen-proxy -p lateen-load; rust=$$?; wait $$go && exit $$rust
+	$(GO_BUILD) ./cmd/... & go=$$!; hack/cargo-release.sh -p lateen-proxy -p lateen-load; rust=$$?; wait $$go && exit $$rust
 	@for b in lateen-proxy lateen-load; do install -C -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@ls $(BIN)
 
 images: toolchain ## container images into bin/images/ (IMAGES="control agent" makes some of them; IMAGES_FLAGS=-fresh: newest Debian packages)
-	$(if $(filter proxy load,$(IMAGES)),cargo build --release -p lateen-proxy -p lateen-load)
+	$(if $(filter proxy load,$(IMAGES)),hack/cargo-release.sh -p lateen-proxy -p lateen-load)
 	@mkdir -p $(BIN)
 	$(GO_BUILD) $(wildcard ./cmd/lateen-*)
 	@for b in $(addprefix lateen-,$(filter proxy load,$(IMAGES))); do install -C -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which functions lateen-proxy enters, as the order in which the linker puts them: crates/proxy/order.ld.
 
-  hack/function-order.py                writes the list anew: a mesh of two nodes serves the loads below, while hack/entered.py
+  hack/function-order.py                writes the list anew: a mesh of two nodes serves the loads of hack/proxy_loads.py, while hack/entered.py
                                         notes the functions (root; `make build` before it, and again after it)
   hack/function-order.py check PROGRAM  whether the functions of the list lie together in a program (one test; what tests/tiers/test runs)
 
@@ -9,17 +9,12 @@ What requests and connections enter comes first, then what changes of configurat
 join after the start do; what starting alone enters is not in the list. Names are patterns without what the compiler derives for them from versions of crates and of itself: such a pattern outlives most changes, and
 takes all copies of a generic function along. Where these are many bytes that nobody entered, they come last in their part.
 """
-import collections, glob, json, os, re, signal, subprocess, sys, tempfile, time
+import collections, glob, os, re, signal, subprocess, sys, tempfile, time
 
-ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
+from proxy_loads import ROOT, THROUGH_NODES, Mesh, programs
+
 ORDER = os.path.join(ROOT, "crates/proxy/order.ld")
 SECTION = ".text.order"
-WORLDS = os.path.join(ROOT, "internal/lab/scenario/worlds")
-# Service, size of the answer, requests/s (0: closed loop), connections, kept.
-LOADS = [
-    ("echo", 1024, 1000, 16, True), ("echo", 1024, 100, 16, True), ("echo", 1024, 1000, 16, True), ("echo", 1024, 0, 16, True), ("echo", 1024, 300, 16, False),
-    ("echo", 1024, 0, 8, False), ("echo", 1 << 20, 0, 1, True), ("near", 1024, 1000, 16, True), ("near", 1024, 0, 8, False),
-]
 PARTS = [("requests and connections", 2), ("configuration and questions", 3), ("pods that join, certificates, tunnels", 1)]
 
 
@@ -38,83 +33,41 @@ def pattern(name):
     return ".text." + name
 
 
-class Mesh:
-    """A mesh of two nodes with the lab's client and echo services."""
-
-    def __init__(self, binaries):
-        self.bin, self.name, self.pids = binaries, f"order-{os.getpid()}", []
-
-    def lateen(self, *arguments, check=True):
-        done = subprocess.run([os.path.join(self.bin, "lateen"), "--name", self.name, *arguments], capture_output=True, text=True)
-        if check and done.returncode:
-            sys.exit(f"lateen {' '.join(arguments)}: {done.stderr or done.stdout}")
-        return done
-
-    def objects(self, kind):
-        return json.loads(self.lateen("get", kind, "-o", "json").stdout)["items"]
-
-    def next_phase(self):
-        for pid in self.pids:
-            tracer = next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith("TracerPid:"))
-            os.kill(int(tracer), signal.SIGUSR1)
-        time.sleep(1)
-
-    def start(self):
-        self.lateen("up", "--nodes", "2")
-        self.pids = [node["proxy"]["pid"] for node in json.loads(self.lateen("status", "-o", "json").stdout)["nodes"]]
-        time.sleep(4)
-        self.next_phase()
-        for world in ("client", "echo", "near"):
-            self.lateen("apply", "-f", f"{WORLDS}/{world}.yaml")
-        self.lateen("label", "ns", "default", "istio.io/dataplane-mode=ambient")
-        self.lateen("wait", "--timeout", "60s")
-        client = next(pod for pod in self.objects("pods") if pod["metadata"]["name"].startswith("client-"))
-        run = f"/run/lateen/{self.name}"
-        engine = json.load(open(f"{run}/engine.json"))["pid"]
-        self.net = f"/proc/{engine}/root{run}/netns/{client['metadata']['uid']}"
-        self.ips = {service["metadata"]["name"]: service["spec"]["clusterIP"] for service in self.objects("services")}
-
-    def load(self, service, size, rate, connections, kept, seconds=2):
-        command = ["nsenter", f"--net={self.net}", "--", os.path.join(self.bin, "lateen-load"), "run", "--json", "-", "--warmup", "0s"]
-        command += ["--url", f"http://{self.ips[service]}:8080/?size={size}", "--qps", str(rate), "--connections", str(connections)]
-        command += ["--duration", f"{seconds}s"] + ([] if kept else ["--no-keepalive"])
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["counts"]["ok"]
+def next_phase(mesh):
+    for pid in mesh.proxies:
+        tracer = next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith("TracerPid:"))
+        os.kill(int(tracer), signal.SIGUSR1)
+    time.sleep(1)
 
 
 def entered(binaries):
     """Has a mesh serve while its proxies are watched."""
     mesh = Mesh(binaries)
     try:
-        mesh.start()
+        mesh.up()
+        time.sleep(4)
+        next_phase(mesh)
+        mesh.join()
         time.sleep(5)
-        mesh.next_phase()
-        for load in LOADS:
+        next_phase(mesh)
+        for load in THROUGH_NODES:
             print(load, mesh.load(*load), "answers", flush=True)
         time.sleep(3)
-        mesh.next_phase()
+        next_phase(mesh)
         for label in "one", "two":
             mesh.lateen("label", "ns", "default", "order=" + label, "--overwrite", check=False)
             mesh.lateen("status")
             time.sleep(5)
     finally:
-        mesh.lateen("down", check=False)
+        mesh.down()
 
 
 def write():
-    real = os.path.join(ROOT, "bin")
-    program = os.path.join(real, "lateen-proxy")
-    with tempfile.TemporaryDirectory(dir=ROOT) as scratch:
-        out, binaries = os.path.join(scratch, "out"), os.path.join(scratch, "bin")
-        os.makedirs(out)
-        os.makedirs(binaries)
-        for path in glob.glob(f"{real}/lateen*"):
-            if path != program:
-                os.link(path, os.path.join(binaries, os.path.basename(path)))
-        stand_in = os.path.join(binaries, "lateen-proxy")
-        with open(stand_in, "w") as file:
-            file.write(f'#!/bin/sh\n[ "$1" = node ] || exec {program} "$@"\nexec python3 {ROOT}/hack/entered.py {program} {out} "$@"\n')
-        os.chmod(stand_in, 0o755)
-        entered(binaries)
+    program = os.path.join(ROOT, "bin/lateen-proxy")
+    with tempfile.TemporaryDirectory() as out:
+        stand_in = f'#!/bin/sh\n[ "$1" = node ] || exec {program} "$@"\nexec python3 {ROOT}/hack/entered.py {program} {out} "$@"\n'
+        with programs(stand_in) as binaries:
+            entered(binaries)
         lines = [line.split() for path in glob.glob(f"{out}/*") for line in open(path)]
     if not all(any(int(line[0]) == phase for line in lines) for _, phase in PARTS):
         sys.exit("a part of the list would have no functions: were the proxies traced? crates/proxy/order.ld is as it was")
