@@ -28,7 +28,7 @@ spec:
 def programs(stand_in):
     """A folder with the programs of bin/, and with a script in place of lateen-proxy. Any user may read it."""
     real = os.path.join(ROOT, "bin")
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+    with tempfile.TemporaryDirectory(dir=ROOT, prefix="proxy-loads-") as folder:
         os.chmod(folder, 0o755)
         for path in glob.glob(f"{real}/lateen*"):
             if os.path.basename(path) != "lateen-proxy":

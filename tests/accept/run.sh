@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the acceptance scripts (all, or those named) and adds their counts up. LANES (2) of them run at a time: each has a
-# mesh of its own and mostly waits. One that puts a load on the machine, and judges no time closely, says so in a line that begins with
-# "# after:" and runs after the others, beside one of its kind. One that judges times, or that looks at the whole machine, says "# alone:",
-# and runs by itself at the end. PART=shared runs the others, and PART=alone those two kinds.
+# mesh of its own and mostly waits. A line of a script that begins with "# after:" says that it puts a load on the machine and judges no
+# time closely. It runs after the others, beside one of its kind. A line "# alone:" says that it judges times, or looks at the whole
+# machine. It runs by itself at the end. PART=shared runs those without such a line, and PART=alone the rest.
 set -uo pipefail
 cd "$(dirname "$0")"
 scripts=("$@")
