@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -52,7 +54,11 @@ func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobr
 			return err
 		}
 		if len(objects) == 0 {
-			cmds.app.warn("no %s found in namespace %s", pluralOf(args[0]), cmds.app.namespace)
+			where := "in namespace " + cmds.app.namespace
+			if kind, err := lookupKind(args[0]); err == nil && !kind.Namespaced {
+				where = "in mesh " + cmds.app.mesh
+			}
+			cmds.app.warn("no %s found %s", pluralOf(args[0]), where)
 			return nil
 		}
 		return cmds.changeMetadata(cmd.Context(), m, objects, changes, o)
@@ -77,10 +83,15 @@ func (cmds changeCommands) metadataArguments(ctx context.Context, m metadata, ar
 	switch {
 	case o.all && o.selector != "":
 		return nil, nil, usagef("--all and -l: use one of them")
+	case chosen && o.mode.client():
+		return nil, nil, usageError{&api.Error{Message: "--dry-run=client asks no mesh, and --all and -l do", Fix: "write --dry-run=server"}}
 	case chosen && !strings.Contains(args[1], "=") && !strings.HasSuffix(args[1], "-"):
 		return nil, nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
 	case len(args) == objects:
 		return nil, nil, usagef("missing argument: KEY=VALUE or KEY-")
+	}
+	if i := slices.IndexFunc(args[objects:], func(arg string) bool { return slices.Contains(dryRuns, arg) }); i >= 0 && o.mode != dryRunNone {
+		return nil, nil, usageError{&api.Error{Message: fmt.Sprintf("unexpected argument %q", args[objects+i]), Fix: "write --dry-run=" + args[objects+i]}}
 	}
 	if !chosen {
 		found, err := keys(args[:objects], cmds.app.namespace)
@@ -130,11 +141,12 @@ func (m metadata) changes(args []string) (map[string]*string, error) {
 	return changes, nil
 }
 
-// changeMetadata carries the changes out. Without overwrite a key that has another value is an error, and no object is changed.
+// changeMetadata carries the changes out. Without overwrite a key that has another value is an error, and no object is changed then.
+// Objects that -l or --all found may have gone since.
 func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, objects []api.Key, changes map[string]*string, o chosenMetadata) error {
 	if !o.overwrite && !o.mode.client() {
 		for _, key := range objects {
-			if err := cmds.mayChange(ctx, m, key, changes); err != nil {
+			if err := cmds.mayChange(ctx, m, key, changes); err != nil && !(isNotFound(err) && (o.all || o.selector != "")) {
 				return err
 			}
 		}
@@ -146,6 +158,9 @@ func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, objec
 	var effective []api.ObjectResult
 	for _, key := range objects {
 		result, err := cmds.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, o.mode)
+		if isNotFound(err) && (o.all || o.selector != "") {
+			continue // it has gone since it was found
+		}
 		if err != nil {
 			return err
 		}
@@ -231,4 +246,10 @@ func values(m map[string]*string) []*string {
 		list = append(list, v)
 	}
 	return list
+}
+
+// isNotFound says whether the engine answered that there is no such object or kind.
+func isNotFound(err error) bool {
+	var refusal *api.Error
+	return errors.As(err, &refusal) && refusal.Code == http.StatusNotFound
 }

@@ -63,7 +63,7 @@ func (cmds statusCommands) checkCommand() *cobra.Command {
 			if len(proxyEnv) > 0 && (before || wanted != check.Up) {
 				return usagef("--proxy-env is about a mesh of local nodes on this machine; it goes with neither --pre nor --for %s nor --for %s", check.Demo, check.Build)
 			}
-			if err := checkVariables(proxyEnv); err != nil {
+			if err := checkVariables(proxyEnv, false); err != nil {
 				return err
 			}
 			return cmds.check(cmd.Context(), format, wanted, before, forMachine || len(proxyEnv) > 0, o, proxyEnv)

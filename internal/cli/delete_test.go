@@ -160,7 +160,7 @@ func TestLabelAndAnnotateChooseBySelectorOrAll(t *testing.T) {
 }
 
 // The objects are checked before the first is changed: half of a change is worse than none.
-func TestLabelOfSeveralObjectsChangesAllOrNone(t *testing.T) {
+func TestLabelOfSeveralObjectsChangesNoneIfOneHasAnotherValue(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{object("pod", "a", `{"metadata":{"name":"a"}}`), object("pod", "b", `{"metadata":{"name":"b","labels":{"team":"b"}}}`)}
 	if r := f.run("", "label", "pods", "--all", "team=a"); r.code != ExitFailure || !strings.Contains(r.stderr, `already "b"`) || f.askedFor("POST") {

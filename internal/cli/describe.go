@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -106,8 +104,7 @@ func (s *surroundings) all(kind string) ([]api.Object, error) {
 		return found, nil
 	}
 	list, err := s.client.Get(s.ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
-	var refusal *api.Error
-	if errors.As(err, &refusal) && refusal.Code == http.StatusNotFound {
+	if isNotFound(err) {
 		err = nil // a cluster that does not have the kind has no objects of it
 	}
 	if err != nil {

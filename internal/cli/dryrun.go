@@ -31,8 +31,8 @@ func dryRunFlag(cmd *cobra.Command, value *dryRun) {
 	register(cmd, "dry-run", cobra.FixedCompletions(dryRuns, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// refuseValueApart adds to the rules of a command, the first argument of which is never one of the values, that a value behind a space is
-// an error. The parser reads such a value as an argument, because --dry-run needs none.
+// refuseValueApart makes a value of --dry-run behind a space an error. The parser reads such a value as an argument, because --dry-run
+// needs none. The first argument of the command must never be one of the values.
 func refuseValueApart(cmd *cobra.Command) {
 	others := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -47,7 +47,8 @@ func (cmds podCommands) exec(ctx context.Context, request api.ExecRequest, inter
 	return nil
 }
 
-// notRun is the error of a command that exec could not run, with the exit code that a shell gives for it: 126, or 127 if there is no such command.
+// notRun is the error of a command that exec could not run. Its exit code is that of a shell: 127 if there is no such command, and
+// otherwise 126.
 type notRun struct {
 	error
 	code int

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,13 +30,13 @@ func (cmds effects) expected(ctx context.Context, namespace string, nodes []stri
 			each(o)
 		}
 	}
-	pods := map[string]int{}
+	pods := map[string]bool{}
 	ask("Pod", func(o api.Object) {
 		var pod corev1.Pod
 		if json.Unmarshal(o.Raw, &pod) != nil {
 			return
 		}
-		pods[o.Key.Namespace]++
+		pods[o.Key.Namespace] = true
 		account := pod.Spec.ServiceAccountName
 		if account == "" {
 			account = "default"
@@ -63,16 +61,16 @@ func (cmds effects) expected(ctx context.Context, namespace string, nodes []stri
 	return homeAmong(cmds.app.namespace, pods), expected
 }
 
-// homeAmong is the namespace whose name may be left out among these, which have so many pods: the current one if it has any, so that a
-// name can be given to another command as it stands. Otherwise it is the one with most pods.
-func homeAmong(current string, pods map[string]int) (home string) {
-	if pods[current] > 0 {
+// homeAmong is the namespace whose name may be left out among these, which have pods. It is the only one, or the current one: commands
+// take a name without a namespace for one of that. It is empty if there is no such namespace.
+func homeAmong(current string, pods map[string]bool) string {
+	if pods[current] {
 		return current
 	}
-	for _, namespace := range slices.Sorted(maps.Keys(pods)) {
-		if pods[namespace] > pods[home] {
-			home = namespace
+	if len(pods) == 1 {
+		for only := range pods {
+			return only
 		}
 	}
-	return home
+	return ""
 }

@@ -3,9 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,7 +239,7 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 		f.out = filepath.Join("lab-results", names[0]+"-"+now.UTC().Format("20060102-150405"))
 	}
 	o.File = filepath.Join(f.out, "results.json")
-	if _, err := os.Stat(o.File); err == nil && !f.overwrite {
+	if hasResults(o.File) && !f.overwrite {
 		return o, usageError{&api.Error{Message: fmt.Sprintf("--out %s: it has the results.json of an earlier run", f.out), Fix: "name another directory, or add --overwrite to lose that run"}}
 	}
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
@@ -250,6 +252,22 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 		}
 	}
 	return o, nil
+}
+
+// hasResults says whether a document has something that was measured, or cannot be read. A run that ended before its first block
+// leaves a document without any.
+func hasResults(file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	var r results.Results
+	if json.Unmarshal(text, &r) != nil {
+		return true
+	}
+	return slices.ContainsFunc(r.Scenarios, func(o results.Outcome) bool {
+		return len(o.Facts) > 0 || slices.ContainsFunc(o.Cells, func(c results.Cell) bool { return len(c.Blocks) > 0 })
+	})
 }
 
 // inSamples adds to the error of a scenario that does not exist the file of that name among the samples.
@@ -294,7 +312,8 @@ func setProxyEnv(planes []dataplanes.Spec, text string) error {
 	if k := planes[i].Kind; k != results.KindLateen && k != results.KindWaypoint && k != results.KindEnvoyWaypoint && k != results.KindZtunnel {
 		return usagef("--proxy-env %q: plane %s has no node proxy", text, name)
 	}
-	if planes[i].Path == "" { // another build of lateen-proxy may read other variables
+	// Another build of lateen-proxy may read other variables. The path of a plane of Envoy is that of the Envoy.
+	if planes[i].Path == "" || planes[i].Kind == results.KindEnvoyWaypoint {
 		if err := checkVariableName(variable); err != nil {
 			return err
 		}

@@ -137,6 +137,27 @@ func TestARunOfTheLabOverwritesNoOther(t *testing.T) {
 	}
 }
 
+func TestARunWithoutABlockIsNoEarlierRun(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"scenarios": [{"scenario": "aa-null", "failed": "a mesh did not start"}]}`:         false,
+		`{"scenarios": [{"scenario": "aa-null", "cells": [{"name": "one", "blocks": []}]}]}`: false,
+		`{"scenarios": [{"cells": [{"blocks": [{"plane": "none"}]}]}]}`:                      true,
+		`{"scenarios": [{"facts": [{"name": "changes"}]}]}`:                                  true,
+		`not JSON`: true,
+	} {
+		file := filepath.Join(t.TempDir(), "results.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := hasResults(file); got != want {
+			t.Errorf("%s: got %t", text, got)
+		}
+	}
+	if hasResults(filepath.Join(t.TempDir(), "results.json")) {
+		t.Error("a file that does not exist has results")
+	}
+}
+
 func TestVariablesOfAPlaneNeedThePlane(t *testing.T) {
 	planes := func() []dataplanes.Spec {
 		return []dataplanes.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}, {Name: "waypoint", Kind: results.KindWaypoint}}

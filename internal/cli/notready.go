@@ -56,9 +56,10 @@ func podTrouble(pod *corev1.Pod) (why string, crashed bool) {
 	return "", false
 }
 
-// unscheduled is why a pod has no node; empty if it has one or the scheduler has not said.
+// unscheduled is why a pod has no node. It is empty if the pod has one, if the scheduler has not said, and if the pod's own gates hold
+// it back.
 func unscheduled(pod *corev1.Pod) string {
-	if c := conditionOf(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse {
+	if c := conditionOf(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
 		return cmp.Or(c.Message, c.Reason)
 	}
 	return ""

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,7 +159,7 @@ func TestAPassingRefusalFailsNoWait(t *testing.T) {
 		lasting int
 	}{{0, []string{"a"}, 0}, {refusalPatience - 1, []string{"a", "b"}, 0}, {1, []string{"a", "b"}, 1}, {0, nil, 0}, {0, []string{"a"}, 0}, {refusalPatience, []string{"a"}, 1}} {
 		at = at.Add(step.after)
-		if got := p.lasting(step.present, at); len(got) != step.lasting {
+		if got := p.lasting(step.present, at, refusalPatience); len(got) != step.lasting {
 			t.Errorf("step %d: %v", i, got)
 		}
 	}
@@ -281,5 +282,19 @@ func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
 	f.objects = []api.Object{policy}
 	if r = f.waits("1s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "until the control plane answers it is not known") || !strings.Contains(r.stderr, "lateen check") {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestALackOfANodeIsToldOnceForEachPod(t *testing.T) {
+	told := map[string]bool{}
+	for i, step := range []struct{ texts, want []string }{
+		{nil, nil},
+		{[]string{"pod/a: 0/3 nodes", "pod/b: 0/3 nodes", "pod/x: no zone", "pod/c: 0/3 nodes"}, []string{"pod/a: 0/3 nodes (and 2 more)", "pod/x: no zone"}},
+		{[]string{"pod/a: 1/3 nodes", "pod/d: 1/3 nodes"}, []string{"pod/d: 1/3 nodes"}},
+		{[]string{"pod/a: 2/3 nodes"}, nil},
+	} {
+		if got := newlyTold(step.texts, told); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: got %q, want %q", i, got, step.want)
+		}
 	}
 }

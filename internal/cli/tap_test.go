@@ -101,15 +101,17 @@ func TestTapWarnsOfANamespaceThatDoesNotExist(t *testing.T) {
 
 // A name without a namespace is what commands without -n take it for, where that can be.
 func TestTheNamespaceThatTapLeavesOut(t *testing.T) {
-	for want, pods := range map[string]map[string]int{
-		"":        {},
-		"default": {"default": 6, "idle": 9},
-		"only":    {"only": 1},
-		"shop":    {"shop": 3, "idle": 1},
-		"a":       {"b": 2, "a": 2},
+	for _, tt := range []struct {
+		want string
+		pods map[string]bool
+	}{
+		{"", map[string]bool{}},
+		{"default", map[string]bool{"default": true, "idle": true}},
+		{"only", map[string]bool{"only": true}},
+		{"", map[string]bool{"shop": true, "idle": true}},
 	} {
-		if got := homeAmong("default", pods); got != want {
-			t.Errorf("%v: got %q, want %q", pods, got, want)
+		if got := homeAmong("default", tt.pods); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.pods, got, tt.want)
 		}
 	}
 }

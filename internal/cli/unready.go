@@ -26,8 +26,8 @@ type finding struct {
 	ready   readyCounts // objects that are waited for, their pods and the node proxies
 	// causes is why pods of deployments that are waited for are not ready.
 	causes []string
-	// stuck is why pods of deployments cannot be made and pods have no node, each with its object. It often needs the user's help.
-	stuck []string
+	// unscheduled is why pods of deployments cannot be made and pods have no node, each with its object. It often needs the user's help.
+	unscheduled []string
 	// crashed is a pod among those waited for of which a container ran and ended; empty if there is none.
 	crashed crash
 	// named is what configures the mesh and is waited for by name, as it is written.
@@ -180,7 +180,7 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.
 			f.pods[object.Key.Namespace+"/"+object.Key.Name] = true
 			f.judge(object, false)
 			if why := unscheduled(&pod); why != "" {
-				f.stuck = append(f.stuck, calledBy(object.Key)+": "+why)
+				f.unscheduled = append(f.unscheduled, calledBy(object.Key)+": "+why)
 			}
 			if !chosen.keys[object.Key] && !isEnding(object) {
 				f.ready["Pod"]++
@@ -233,7 +233,7 @@ func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 			return "", "", err
 		}
 		if why := replicaFailure(&d); why != "" {
-			f.stuck = append(f.stuck, calledBy(object.Key)+": "+why)
+			f.unscheduled = append(f.unscheduled, calledBy(object.Key)+": "+why)
 		}
 		return d.UID, deploymentTrouble(&d), nil
 	}

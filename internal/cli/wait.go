@@ -97,7 +97,11 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 	defer cancel()
 	progress := cmds.app.progress()
 	progress.Start("wait")
-	refusals, stuck, told := patience{}, patience{}, map[string]bool{}
+	refusals, unscheduled, told := patience{}, patience{}, map[string]bool{}
+	schedulingPatience := refusalPatience
+	if cmds.app.onCluster() {
+		schedulingPatience = clusterSchedulingPatience
+	}
 	var last []string // what was missing when it could last be asked
 	silent := ""      // why nobody answered then
 	var crashed crash
@@ -111,7 +115,7 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 		}
 		waiting := slices.Concat(found.waiting, found.refused)
 		if err == nil {
-			if lasting := refusals.lasting(found.refused, time.Now()); len(lasting) > 0 {
+			if lasting := refusals.lasting(found.refused, time.Now(), refusalPatience); len(lasting) > 0 {
 				progress.Abandon()
 				return refusedError(lasting, found.silent)
 			}
@@ -127,11 +131,8 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 		if err == nil {
 			last, silent, crashed = slices.Concat(waiting, found.causes), found.silent, found.crashed
 			// The moving line has no room for a reason, and without a terminal there is none.
-			for _, why := range stuck.lasting(found.stuck, time.Now()) {
-				if !told[why] {
-					told[why] = true
-					progress.Note("warning: " + cmds.app.addressed(why))
-				}
+			for _, text := range newlyTold(unscheduled.lasting(found.unscheduled, time.Now(), schedulingPatience), told) {
+				progress.Note("warning: " + cmds.app.addressed(text))
 			}
 			progress.Update("wait for " + strings.Join(waiting, ", "))
 		}
@@ -205,20 +206,51 @@ func waitRequests(targets []string, namespace string, all bool) ([]api.GetReques
 	return requests, nil
 }
 
-// refusalPatience is how long a refusal must last to fail a wait, and a lack of a node to be told: what was applied a moment ago may be its
-// end, and not have reached the control plane.
+// refusalPatience is how long a refusal must last to fail a wait, and the lack of a node to be told. An object that was applied a moment
+// ago may end it, and may not have reached the control plane.
 const refusalPatience = time.Second
+
+// clusterSchedulingPatience is how long the lack of a node must last on Kubernetes to be told. Volumes are bound, and nodes are added,
+// meanwhile.
+const clusterSchedulingPatience = 15 * time.Second
+
+// newlyTold is a line for each reason that objects have which have not been told of. It has the first of them, and how many more there
+// are. Each text is an object's name, a colon and the reason.
+func newlyTold(texts []string, told map[string]bool) (lines []string) {
+	more, order := map[string]int{}, []string{}
+	first := map[string]string{}
+	for _, text := range texts {
+		object, reason, _ := strings.Cut(text, ": ")
+		if told[object] {
+			continue
+		}
+		told[object] = true
+		if _, known := first[reason]; known {
+			more[reason]++
+			continue
+		}
+		first[reason], order = text, append(order, reason)
+	}
+	for _, reason := range order {
+		line := first[reason]
+		if more[reason] > 0 {
+			line += fmt.Sprintf(" (and %d more)", more[reason])
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
 
 // patience remembers since when something has been so.
 type patience map[string]time.Time
 
-// lasting is what of the present has been so for long enough.
-func (p patience) lasting(present []string, now time.Time) (out []string) {
+// lasting is what of the present has been so for at least so long.
+func (p patience) lasting(present []string, now time.Time, least time.Duration) (out []string) {
 	maps.DeleteFunc(p, func(text string, _ time.Time) bool { return !slices.Contains(present, text) })
 	for _, text := range present {
 		if since, known := p[text]; !known {
 			p[text] = now
-		} else if now.Sub(since) >= refusalPatience {
+		} else if now.Sub(since) >= least {
 			out = append(out, text)
 		}
 	}

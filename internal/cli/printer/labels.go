@@ -48,7 +48,7 @@ func (o Options) labelCells(object api.Object) (cells []string, err error) {
 }
 
 // shortenable are the columns whose cells lose their middle in a table that has too little room, and spare those that it goes without
-// then, the first one first. The age and the restarts of pods go before what only a wide table has.
+// then, the first one first. The age and the restarts of pods go before columns that -o wide adds.
 var (
 	shortenable = []string{"NAME", "REASON", "SELECTOR", "LABELS", "PORT(S)", "SERVICE ACCOUNT"}
 	spare       = []string{"POD-CIDR", "SELECTOR", "AGE", "RESTARTS", "SERVICE ACCOUNT", "IP", "NODE"}

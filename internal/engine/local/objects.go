@@ -110,7 +110,7 @@ func withNamespace(raw []byte, namespace string) []byte {
 // applyOne takes one object, and returns it as it is then. In a dry run planned are the namespaces of objects before it, and gets its own.
 func (u *userObjects) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, *stored, error) {
 	if o.Kind == "Node" {
-		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
+		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes N`, not by manifests; label one with `lateen label node`")
 	}
 	if o.Key.Namespace != "" && !u.state.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
 		return api.ObjectResult{}, nil, u.noNamespace(o.Key.Namespace)
@@ -273,7 +273,9 @@ func (u *userObjects) warnings(o files.Object) []string {
 		if sa := podspec.ServiceAccountOf(spec); u.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
 			w = append(w, fmt.Sprintf("its pods wait until there is a ServiceAccount %q", sa))
 		}
-		w = appendText(w, u.unfit(spec))
+		if d, ok := o.Value.(*appsv1.Deployment); !ok || d.Spec.Replicas == nil || *d.Spec.Replicas > 0 {
+			w = appendText(w, u.unfit(spec))
+		}
 	}
 	return w
 }

@@ -11,8 +11,8 @@ import (
 // The report begins with its verdicts: a sentence for each plane of a scenario, then a table of one row for each of them in each
 // setting. Both are about the scenario's headline, the first metric that it declared.
 
-// verdictSentences says for every plane of a scenario how it compares with its baseline over all settings: by the headline, and then by
-// the CPU time of the whole path where that was judged. A plane can win time and cost more.
+// verdictSentences says for every plane of a scenario how it compares with its baseline over all settings, by the headline. Where the
+// CPU time of the whole path was judged, a second sentence has that: a plane can be faster and cost more.
 func verdictSentences(o *results.Outcome, ds []digest) (sentences []string) {
 	byTime := tallies(ds, func(d *digest) string { return d.headline() })
 	byCost := tallies(ds, func(*digest) string { return cpuTotal(results.RoleAll) })
@@ -33,8 +33,8 @@ type tally struct {
 	says                    []string // by order of appearance
 	times                   map[string]int
 	settings                int
-	judged                  bool // in some setting
-	ratios                  []float64
+	judged                  bool      // in some setting
+	ratios                  []float64 // of the settings that were judged
 }
 
 // tallies are those of all planes by the metric that each setting has.
@@ -52,7 +52,7 @@ func tallies(ds []digest, metric func(*digest) string) (list []*tally) {
 			t.times[says]++
 			t.settings++
 			t.judged = t.judged || !results.Unjudged(v.Judgement)
-			if v.Pairs > 0 && v.Ratio > 0 {
+			if !results.Unjudged(v.Judgement) && v.Pairs > 0 && v.Ratio > 0 {
 				t.ratios = append(t.ratios, v.Ratio)
 			}
 		}

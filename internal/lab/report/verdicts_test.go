@@ -38,7 +38,7 @@ func TestAReportBeginsWithItsVerdictsAndAShortTable(t *testing.T) {
 func TestTheCostOfSeveralSettingsIsARange(t *testing.T) {
 	r := sample(t)
 	text := markdownOf(t, r)
-	if want := "- twopods-conn: lateen against none, by CPU of whole path: more in all 4 settings"; !strings.Contains(text, want) {
+	if want := "- twopods-conn: lateen against none, by CPU of whole path: more in all 4 settings ("; !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text[:1000])
 	}
 	for i := range r.Scenarios {

@@ -241,7 +241,7 @@ func (s *session) takeDown(ctx context.Context) error {
 	for i, on := range s.running {
 		names[i] = on.about.Name
 	}
-	s.Progress.Abandon() // what still runs was cut short, and the next activity would show it as done
+	s.Progress.Abandon() // an activity that still runs was interrupted, and the next one would show it as done
 	s.Progress.Start("take down " + strings.Join(names, ", "))
 	errs := make([]error, len(s.running))
 	var ending sync.WaitGroup
