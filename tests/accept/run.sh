@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the acceptance scripts (all, or those named) and adds their counts up. LANES (2) of them run at a time: each has a
 # mesh of its own and mostly waits. A line of a script that begins with "# after:" says that it puts a load on the machine and judges no
-# time closely. It runs after the others, beside one of its kind. A line "# alone:" says that it judges times, or looks at the whole
+# time closely. It runs after the others, beside two of its kind. A line "# alone:" says that it judges times, or looks at the whole
 # machine. It runs by itself at the end. PART=shared runs those without such a line, and PART=alone the rest.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -35,11 +35,12 @@ one() { # SCRIPT
   cat "$results/$1.text" # in one piece: the other lane prints as well
 }
 
-# together SCRIPT...: so many at a time as there are lanes.
+# together LANES SCRIPT...: so many at a time.
 together() {
-  local s
+  local s lanes=$1
+  shift
   for s; do
-    while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge "$lanes" ]; do wait -n; done
     one "$s" &
   done
   wait
@@ -54,9 +55,9 @@ for s in "${scripts[@]}"; do
     *) shared+=("$s") ;;
   esac
 done
-[ "${PART:-}" = alone ] || together ${shared[@]+"${shared[@]}"}
+[ "${PART:-}" = alone ] || together "${LANES:-2}" ${shared[@]+"${shared[@]}"}
 if [ "${PART:-}" != shared ]; then
-  together ${after[@]+"${after[@]}"}
+  together "${LANES:-3}" ${after[@]+"${after[@]}"}
   for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
 fi
 
