@@ -44,6 +44,9 @@ type chosenMetadata struct {
 	mode      dryRun
 }
 
+// chosen says whether -l or --all stand in place of a name.
+func (o chosenMetadata) chosen() bool { return o.all || o.selector != "" }
+
 // metadataCommand completes a command that changes one of the maps.
 func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobra.Command {
 	var o chosenMetadata
@@ -75,7 +78,7 @@ func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobr
 
 // metadataArguments reads "KIND NAME", "KIND/NAME" or, with -l or --all, "KIND", and then the changes. It finds the objects that -l and --all mean.
 func (cmds changeCommands) metadataArguments(ctx context.Context, m metadata, args []string, o chosenMetadata) ([]api.Key, map[string]*string, error) {
-	chosen := o.all || o.selector != ""
+	chosen := o.chosen()
 	objects := 2
 	if chosen || strings.Contains(args[0], "/") {
 		objects = 1
@@ -146,7 +149,7 @@ func (m metadata) changes(args []string) (map[string]*string, error) {
 func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, objects []api.Key, changes map[string]*string, o chosenMetadata) error {
 	if !o.overwrite && !o.mode.client() {
 		for _, key := range objects {
-			if err := cmds.mayChange(ctx, m, key, changes); err != nil && !(isNotFound(err) && (o.all || o.selector != "")) {
+			if err := cmds.mayChange(ctx, m, key, changes); err != nil && !(isNotFound(err) && o.chosen()) {
 				return err
 			}
 		}
@@ -158,7 +161,7 @@ func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, objec
 	var effective []api.ObjectResult
 	for _, key := range objects {
 		result, err := cmds.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, o.mode)
-		if isNotFound(err) && (o.all || o.selector != "") {
+		if isNotFound(err) && o.chosen() {
 			continue // it has gone since it was found
 		}
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // expected are connections as those of this mesh will look, so that columns are wide enough before any is seen: one from and to each
-// pod and one to each port of a service, of a namespace or of all of them. home is the namespace whose name may be left out, empty if no
-// pod is known. What the engine does not tell is left out: columns are settled all the same.
+// pod and one to each port of a service, of a namespace or of all of them. home is the namespace whose name may be left out, empty if there
+// is none. What the engine does not tell is left out: columns are settled all the same.
 func (cmds effects) expected(ctx context.Context, namespace string, nodes []string) (home string, expected []api.Connection) {
 	for _, node := range nodes {
 		expected = append(expected, api.Connection{Node: node, Direction: "outbound"})

@@ -60,7 +60,7 @@ var behindArguments = []string{" -- ", "   #", " # ", " | ", " < ", " > ", " && 
 // argument finds a word that can only be an argument of the command before it: KIND/NAME, a namespace and a few flags without a value.
 var argument = regexp.MustCompile(`^ (?:[a-z]+/[A-Za-z0-9*-]+(?:\.[A-Za-z0-9*-]+)*|-n [a-z0-9-]+|-A|-o [a-z]+)`)
 
-// kindArgument finds the kinds behind a command that reads one, and the name of an object that a flag marks off.
+// kindArgument finds the kinds behind a command that reads one.
 var kindArgument = regexp.MustCompile(`^ ([a-z]+(?:,[a-z]+)*)`)
 
 // argumentsEnd is the length of the arguments that rest begins with, behind a command. The flags of the mesh come after them, where they are

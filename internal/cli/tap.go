@@ -122,8 +122,7 @@ Verdicts:
 // warnAbsentNamespace warns if a namespace does not exist. A command that lists what it has would otherwise show the same as for an empty one.
 func (a *app) warnAbsentNamespace(ctx context.Context, name string) {
 	_, err := a.client().Get(ctx, api.GetRequest{Kind: "Namespace", Name: name})
-	var refusal *api.Error
-	if errors.As(err, &refusal) && refusal.Code == http.StatusNotFound {
+	if isNotFound(err) {
 		a.warn("there is no namespace %s; lateen get namespaces lists them", name)
 	}
 }

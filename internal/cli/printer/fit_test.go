@@ -155,7 +155,7 @@ func TestNamesOfBookinfoAreWholeInEveryTable(t *testing.T) {
 	}
 }
 
-// What all identities begin with goes before anything else, and stays where there is room or where they differ.
+// The scheme and trust domain of identities go first. They stay if there is room, or if identities differ in them.
 func TestStatusLeavesOutATrustDomainThatAllIdentitiesShare(t *testing.T) {
 	for _, tt := range []struct {
 		width   int
