@@ -268,3 +268,47 @@ func TestAClientHearsOfItsAudienceOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestAReadingOfTheLogGoesOnWhileAWriterWaitsForItsEnd(t *testing.T) {
+	w := newWorld(t)
+	kind := ticketKind(150)
+	admits := kind.Audience
+	appended := make(chan struct{})
+	var once sync.Once
+	kind.Audience = func(c resourcelog.Caller, r *resourcelog.Resource) bool {
+		if r.Name == "later" { // it is seen while the log is read
+			once.Do(func() {
+				go func() {
+					w.log.Append(w.generation+1, nil)
+					close(appended)
+				}()
+				time.Sleep(20 * time.Millisecond) // until the writer waits
+			})
+		}
+		return admits(c, r)
+	}
+	w.log = resourcelog.New(func() time.Time { return w.now }, withTickets(kind))
+	w.apply(w.ticket("own", 1, ""))
+	s := NewSession(w.log, "e", DefaultLimits)
+	if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: ticketType, ResourceNamesSubscribe: []string{"own"}}, w.now); err != nil {
+		t.Fatal(err)
+	}
+	first := s.Next(w.now)
+	if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: ticketType, ResponseNonce: first.Nonce.String()}, w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(w.ticket("later", 1, "")) // nobody asked for it
+	read := make(chan struct{})
+	go func() {
+		s.Next(w.now)
+		close(read)
+	}()
+	for name, done := range map[string]chan struct{}{"reader": read, "writer": appended} {
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the %s waits for ever", name)
+		}
+	}
+	s.Close()
+}

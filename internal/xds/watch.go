@@ -225,11 +225,16 @@ func (w *watch) forgetUncovered() {
 	}
 }
 
-// follows says whether a client without wildcard asked for a name or holds what bears it.
+// follows says whether a client without wildcard needs what bears a name.
 func (w *watch) follows(name string) bool {
+	return w.knows(name) || w.serves(w.get(name))
+}
+
+// knows says whether a client without wildcard asked for a name or holds what bears it.
+func (w *watch) knows(name string) bool {
 	_, asked := w.names[name]
 	_, holds := w.held[name]
-	return asked || holds || w.serves(w.get(name))
+	return asked || holds
 }
 
 // serves says whether a resource is one that the client needs to serve its node's pods.
@@ -237,9 +242,10 @@ func (w *watch) serves(r *resourcelog.Resource) bool {
 	return r != nil && r.Node != "" && r.Node == w.node
 }
 
-// wants says whether a client without wildcard follows a resource.
+// wants says whether a client without wildcard follows a resource. It is called while the log is read, so it must not call the log: a
+// reader that locks the log a second time waits for a writer, which waits for the first lock.
 func (w *watch) wants(r *resourcelog.Resource) bool {
-	if w.follows(r.Name) {
+	if w.knows(r.Name) || w.serves(r) {
 		return true
 	}
 	for _, a := range r.Aliases {
