@@ -29,6 +29,8 @@ func TestAServiceWhosePodsWouldRefuseTheWaypointIsNotBound(t *testing.T) {
 		"a DENY for all of the mesh": {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {principals: ["*"]}}]}]`), "shop/deny denies those of the waypoint"},
 		"a DENY for an address":      {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {ipBlocks: ["192.0.2.0/24"]}}]}]`), ""},
 		"a DENY for others":          {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {notNamespaces: [shop]}}]}]`), ""},
+		"a DENY for methods":         {authorization("shop", "deny", `action: DENY, rules: [{to: [{operation: {methods: [DELETE]}}]}]`), ""},
+		"a DENY for paths from all":  {authorization("shop", "deny", `action: DENY, rules: [{from: [{source: {principals: ["*"]}}], to: [{operation: {paths: [/admin]}}]}]`), ""},
 		"an ALLOW that is a dry run": {strings.Replace(clients, "namespace: shop}", "namespace: shop, annotations: {istio.io/dry-run: \"true\"}}", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,6 +36,9 @@ func MatchOf(policy *security.Authorization, peer Peer) Match {
 	for _, rule := range policy.Rules {
 		of := EveryConnection
 		for _, clause := range rule.Clauses {
+			if len(clause.Matches) == 0 {
+				continue
+			}
 			any := NoConnection
 			for _, m := range clause.Matches {
 				any = max(any, matchOf(m, peer))
@@ -81,6 +84,8 @@ func matchOf(m *security.Match, peer Peer) Match {
 	}
 	principal := peer.Principal()
 	switch {
+	case !Names(m) && len(m.Extensions) == 0:
+		return NoConnection // proxies skip it: it had fields of requests alone
 	case len(m.Namespaces) > 0 && !texts(m.Namespaces, peer.Namespace), texts(m.NotNamespaces, peer.Namespace),
 		len(m.Principals) > 0 && !texts(m.Principals, principal), texts(m.NotPrincipals, principal),
 		len(m.ServiceAccounts) > 0 && !accounts(m.ServiceAccounts), accounts(m.NotServiceAccounts):
