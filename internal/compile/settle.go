@@ -83,16 +83,9 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bearing func(t *tie, nam
 			ready, t.assumed = true, time.Time{}
 		}
 		if t.ready && !t.assumed.IsZero() && !now.Before(t.assumed) {
-			// The proxies may all be connected to another control plane.
-			elsewhere := x.assignments.shared != nil && len(proxies[t.asked]) == 0 && x.operational(t.asked)
-			ready, t.assumed = elsewhere, time.Time{}
+			ready, t.assumed = x.elsewhere(t, t.asked, proxies), time.Time{}
 		}
-		if canary := t.proven[t.canary]; t.canary != "" && !t.canaryReady {
-			if (canary == nil || x.accepted(canary, t.since, &t.canaryAcked, of, proxies)) && x.operational(t.canary) {
-				t.canaryReady, touched = true, true
-			}
-		}
-		touched = touched || ready != t.ready
+		touched = x.judgeCanary(t, of, proxies, now) || touched || ready != t.ready
 		if t.ready = ready; ready && t.way == t.asked {
 			t.was = true
 			if proved && !t.sure {
@@ -114,6 +107,34 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bearing func(t *tie, nam
 		}
 	}
 	return stale, resolved
+}
+
+// elsewhere says whether the proxies of a waypoint may all be connected to another control plane: the waypoint has pods, and none of its own is here.
+func (x *ties) elsewhere(t *tie, ref string, proxies map[string][]GatewayProxy) bool {
+	own := t.proven[ref]
+	here := slices.ContainsFunc(proxies[ref], func(p GatewayProxy) bool { return own == nil || p.Identity == own.Identity })
+	return x.assignments.shared != nil && !here && x.operational(ref)
+}
+
+// judgeCanary looks whether the canary may have a share, and says whether that has changed. A canary without an acknowledgement may have one for some time
+// after the start. After that time it may if its proxies are elsewhere: only other control planes know what those have acknowledged.
+func (x *ties) judgeCanary(t *tie, of bearing, proxies map[string][]GatewayProxy, now time.Time) (changed bool) {
+	if t.canary == "" || t.canaryReady && t.canaryUntil.IsZero() {
+		return false
+	}
+	ready := t.canaryReady
+	own := t.proven[t.canary]
+	switch proved := own == nil || x.accepted(own, t.since, &t.canaryAcked, of, proxies); {
+	case proved && x.operational(t.canary):
+		ready, t.canaryUntil = true, time.Time{}
+	case !now.Before(t.canaryUntil):
+		if ready = x.elsewhere(t, t.canary, proxies); ready {
+			t.canaryUntil = time.Time{}
+		}
+	}
+	changed = ready != t.canaryReady
+	t.canaryReady = ready
+	return changed
 }
 
 // assert writes down again, after a while, that an object waits, if another control plane has replaced that by what an earlier or a later label says. Whoever
@@ -201,6 +222,7 @@ func (x *ties) next(now time.Time) (acks bool, at time.Time) {
 		t := x.of[name]
 		acks = acks || t.awaits()
 		sooner(t.assumed)
+		sooner(t.canaryUntil)
 		if !t.acked.IsZero() && !t.ready {
 			sooner(t.acked.Add(lagFor))
 		}

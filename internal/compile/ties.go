@@ -41,10 +41,12 @@ type tie struct {
 	// since is the generation that published the Binding for the asked waypoint, acked the time of the first acknowledgement of it.
 	since uint64
 	acked time.Time
-	// canaryReady says that the canary may have a share of the connections, canaryAcked is the time of its first acknowledgement.
+	// canaryReady says that the canary may have a share of the connections, canaryAcked is the time of its first acknowledgement. Until canaryUntil an
+	// acknowledgement is waited for, or the canary counts as ready without one, as after the start. Zero: its state is known.
 	canary      string
 	canaryReady bool
 	canaryAcked time.Time
+	canaryUntil time.Time
 	// leaving are the waypoints that keep the Binding until a time, although the Addresses no longer name them.
 	leaving map[string]time.Time
 	// proven are those of the asked waypoint and the canary that this mesh serves: their proxies acknowledge the Binding. foreign says that somebody else
@@ -194,8 +196,12 @@ func (x *ties) tie(name string, key model.Key, intent translate.Intent, existed 
 	case !existed:
 		t.way = intent.Asked
 		if !x.began {
-			t.ready, t.was, t.canaryReady, t.assumed = true, true, true, x.now().Add(assumeFor)
+			t.ready, t.was, t.assumed = true, true, x.now().Add(assumeFor)
+			t.canaryReady = t.canary != ""
 		}
+	}
+	if t.canary != "" {
+		t.canaryUntil = x.now().Add(assumeFor)
 	}
 	return t
 }
@@ -212,7 +218,10 @@ func (t *tie) read(intent translate.Intent, now time.Time) {
 			t.leaving[t.canary] = now.Add(leaveFor)
 		}
 		delete(t.leaving, canary)
-		t.canary, t.canaryReady, t.canaryAcked = canary, false, time.Time{}
+		t.canary, t.canaryReady, t.canaryAcked, t.canaryUntil = canary, false, time.Time{}, time.Time{}
+		if canary != "" {
+			t.canaryUntil = now.Add(assumeFor)
+		}
 	}
 	// Proxies of another identity are others.
 	same := before == nil || t.proven[t.asked] == nil || before.Identity == t.proven[t.asked].Identity
@@ -267,7 +276,7 @@ func (t *tie) unsettled() bool {
 
 // awaits says whether a proxy of the asked waypoint or of the canary, or a pod of them, will change the tie.
 func (t *tie) awaits() bool {
-	return t.usable() && !t.stands && (!t.ready || t.waits()) || t.canary != "" && !t.canaryReady
+	return t.usable() && !t.stands && (!t.ready || t.waits()) || t.canary != "" && (!t.canaryReady || !t.canaryUntil.IsZero())
 }
 
 // without is the decision for an object that goes through no waypoint.

@@ -341,6 +341,47 @@ func TestACanaryGetsItsShareWhenItHasAcknowledged(t *testing.T) {
 	}
 }
 
+const canaryOfWeb = "istio.io/use-waypoint: wp, istio.io/use-waypoint-canary: next"
+
+func TestACanaryThatIsTakenForReadyAtAStartHasToAcknowledge(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	p.put(serviceWith("web", canaryOfWeb) + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	shares := func() int { return len(p.service(webName).WeightedWaypoints) }
+	if p.acknowledge("wp"); shares() != 2 {
+		t.Errorf("at the start it has no share")
+	}
+	p.now = p.now.Add(assumeFor)
+	if again := p.acknowledge("wp"); shares() != 0 || !again {
+		t.Errorf("its proxies do not come: %d shares; something is waited for: %v", shares(), again)
+	}
+	if again := p.settle(p.proxy("wp", p.log.Generation()), p.proxy("next", p.log.Generation())); shares() != 2 || again {
+		t.Errorf("they come: %d shares; something is waited for: %v", shares(), again)
+	}
+	p.now = p.now.Add(assumeFor)
+	if p.acknowledge("wp"); shares() != 2 {
+		t.Error("its share ends though it has acknowledged")
+	}
+}
+
+func TestACanaryWhoseProxiesAreElsewhereGetsItsShare(t *testing.T) {
+	p := newBindingPlane(t, ShareAssignments(&memoryStore{}, 1<<20))
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp") + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+	p.acknowledge("wp")
+	p.put(serviceWith("web", canaryOfWeb))
+	shares := func() int { return len(p.service(webName).WeightedWaypoints) }
+	thief := GatewayProxy{Gateway: "shop/next", Identity: "shop/thief", Through: p.log.Generation()}
+	if p.settle(p.proxy("wp", p.log.Generation()), thief); shares() != 0 {
+		t.Error("it has a share before its proxies had time to acknowledge")
+	}
+	p.now = p.now.Add(assumeFor)
+	if p.settle(p.proxy("wp", p.log.Generation()), p.proxy("next", 0)); shares() != 0 {
+		t.Error("it has a share although a proxy of it is here and has not acknowledged")
+	}
+	if p.settle(p.proxy("wp", p.log.Generation()), thief); shares() != 2 {
+		t.Error("it has no share although its proxies may all be connected to another control plane")
+	}
+}
+
 func TestAWorkloadIsBoundLikeAService(t *testing.T) {
 	p := newBindingPlane(t, NewAssignments())
 	way := func() *workload.GatewayAddress { return p.workload("shop", "web-1").GetWaypoint() }
