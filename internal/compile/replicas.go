@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"lateen.dev/lateen/internal/model"
 )
@@ -377,9 +378,11 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 				wrote = true
 			}
 		}
-		size := 0
+		size, own := 0, map[string]int{}
 		for name, text := range kept {
-			size += len(name) + len(text) + aroundWaiting
+			n := len(name) + len(text) + aroundWaiting
+			size += n
+			own[namespaceOf(name)] += n
 		}
 		tooMany = nil
 		for _, name := range slices.Sorted(maps.Keys(held)) {
@@ -392,9 +395,17 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 			if there && have == text {
 				continue
 			}
-			if size += len(name) + len(text) + aroundWaiting; size > MaxWaiting && !there {
-				tooMany = append(tooMany, name)
-				continue
+			if !there {
+				// Whoever makes many objects wait leaves a quarter of the memory to others, who do the same.
+				n, namespace := len(name)+len(text)+aroundWaiting, namespaceOf(name)
+				if free := MaxWaiting - size - n; own[namespace]+n > 3*free {
+					tooMany = append(tooMany, name)
+					continue
+				}
+				size += n
+				own[namespace] += n
+			} else {
+				size += len(text) - len(have)
 			}
 			kept[name] = text
 			wrote = true
@@ -423,6 +434,18 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 		c.again(c.ties.proceed(tooMany), nil)
 	}
 	return nil
+}
+
+// namespaceOf is the namespace of the object that has a tie: "Kind namespace/name", or a workload's "cluster/group/kind/namespace/name".
+func namespaceOf(name string) string {
+	if _, object, ok := strings.Cut(name, " "); ok {
+		namespace, _, _ := strings.Cut(object, "/")
+		return namespace
+	}
+	if parts := strings.Split(name, "/"); len(parts) > 3 {
+		return parts[3]
+	}
+	return ""
 }
 
 // Arrived lists the objects of which nothing need be remembered, and of which something is. The leader takes them out of the store when that has long been so.

@@ -419,6 +419,20 @@ func TestWhatDoesNotFitIsRefusedRatherThanReachedDirectly(t *testing.T) {
 	p.told("no room", "False", "refused")
 }
 
+func TestANamespaceWhoseObjectsWaitLeavesRoomForThoseOfOthers(t *testing.T) {
+	shared := &memoryStore{waiting: map[string]string{"Service other/" + strings.Repeat("x", 3*MaxWaiting/4): ""}}
+	p := newBindingPlane(t, ShareAssignments(shared, 1<<20))
+	other := func(labels string) string {
+		return strings.NewReplacer("namespace: shop", "namespace: other", "10.96.0.1", "10.96.0.3").Replace(serviceWith("web", labels))
+	}
+	p.put(serviceWith("web", "") + other("") + waypointOf("wp", "10.96.0.9"))
+	p.put(other("istio.io/use-waypoint: none-there") + serviceWith("web", "istio.io/use-waypoint: wp"))
+	if w := p.service("other/web.other.svc.cluster.local").GetWaypoint(); w == nil {
+		t.Error("the namespace that has most of the room gets more of it")
+	}
+	p.want("there is room for others", "direct")
+}
+
 const captured = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-1, namespace: shop, labels: {app: web}, annotations: {ambient.istio.io/redirection: enabled}}\nspec: {nodeName: n1, serviceAccountName: web, containers: [{name: c}]}\nstatus: {podIP: 10.0.0.1}\n---\n"
 
 func TestAProxyThatRefusesThePolicyOfAServiceDoesNotGetItsConnections(t *testing.T) {
