@@ -82,6 +82,44 @@ func TestASettingHasPodsAdmitTheirWaypoint(t *testing.T) {
 	}
 }
 
+func TestPodsBehindAWaypointOfTheirOwnAdmitIt(t *testing.T) {
+	gateway := strings.Replace(waypointOf("wp", "10.96.0.9"), "name: wp, namespace: shop}", "name: wp, namespace: shop, labels: {istio.io/waypoint-for: all}}", 1)
+	labelled := strings.Replace(captured, "labels: {app: web", "labels: {app: web, istio.io/use-waypoint: wp", 1)
+	const name = "shop/lateen_allow_waypoint_wp"
+	for mode, bind := range map[string]translate.BindMode{"when ready": translate.BindWhenReady, "at once": translate.BindAtOnce} {
+		t.Run(mode, func(t *testing.T) {
+			m := readyMesh
+			m.AutoAllowWaypoints, m.BindWaypoints = true, bind
+			p := newPlaneOf(t, m, NewAssignments())
+			p.put(gateway + labelled) // as at a start
+			policies := func() []string { return p.workload("shop", "web-1").AuthorizationPolicies }
+			if got := policies(); !slices.Equal(got, []string{name}) {
+				t.Errorf("at the start: %v", got)
+			}
+			p.put(captured)
+			if got := policies(); len(got) > 0 {
+				t.Errorf("without the label it refuses those who come directly: %v", got)
+			}
+		})
+	}
+}
+
+func TestPodsThatAServiceNamesByHandAdmitItsWaypoint(t *testing.T) {
+	m := readyMesh
+	m.AutoAllowWaypoints = true
+	p := &bindingPlane{plane: newPlaneOf(t, m, NewAssignments()), now: time.Unix(1_700_000_000, 0)}
+	p.ties.now = func() time.Time { return p.now }
+	slice := sliceIn("shop", "web-hand", "web", "web-1", "10.0.0.1", true)
+	p.put(serviceWith("web", "") + captured + waypointOf("wp", "10.96.0.9"))
+	p.Apply([]model.Change{{Key: slice.Key, Object: slice}})
+	p.put(serviceWith("web", "istio.io/use-waypoint: wp"))
+	p.acknowledge("wp")
+	p.want("acknowledged", "wp")
+	if got := p.workload("shop", "web-1").AuthorizationPolicies; !slices.Equal(got, []string{"shop/lateen_allow_waypoint_wp"}) {
+		t.Errorf("behind the waypoint: %v", got)
+	}
+}
+
 func TestAWaypointThatDoesNotAdmitANamespaceHasNothingOfIt(t *testing.T) {
 	const policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: web, namespace: shop}\nspec: {targetRefs: [{kind: Service, name: web}], rules: [{}]}\n---\n"
 	guest := serviceWith("web", "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")

@@ -72,6 +72,13 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 					c.index.selection.Chosen(namespace, labels, b.workload)
 				}
 			}
+			for of := range c.index.slices[key] {
+				if slice, ok := store.EndpointSlice(of); ok {
+					for pod := range translate.SlicePods(slice) {
+						b.workload(pod)
+					}
+				}
+			}
 		}
 	}
 	c.requests = newRequestCompiler(f, c.out, c.index, asked, c.services)

@@ -125,6 +125,27 @@ func (x *sourceIndex) sliceOffers(key model.Key, offers []translate.Offer) []tra
 	return offers
 }
 
+// slicedBy are the Services that a pod serves because slices name it, each once for a slice.
+func (x *sourceIndex) slicedBy(key model.Key) (services []model.Key) {
+	pod, ok := x.store.Pod(key)
+	if !ok {
+		return nil
+	}
+	for _, sliceKey := range slices.SortedFunc(maps.Keys(x.slicesOf[key]), model.Key.Compare) {
+		slice, ok := x.store.EndpointSlice(sliceKey)
+		if !ok {
+			continue
+		}
+		of, _ := translate.SliceService(slice)
+		if svc, ok := x.store.Service(of); ok {
+			if _, ok := translate.SliceOffer(x.mesh, slice, x.slicesOf[key][sliceKey], svc, pod); ok {
+				services = append(services, of)
+			}
+		}
+	}
+	return services
+}
+
 // compileSlice brings the endpoints of a slice up to date.
 func (c *workloadCompiler) compileSlice(b *batch, key model.Key) {
 	now := map[string]bool{}

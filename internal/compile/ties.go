@@ -97,6 +97,8 @@ type ties struct {
 	turned func(b *batch, key model.Key)
 	began  bool // the first batch, which holds every object, was taken
 	of     map[string]*tie
+	// atOnce are the waypoints of objects that have no ties, since their Addresses name the waypoint as soon as it has an address.
+	atOnce map[string]string
 	// open are the ties that time or an acknowledgement will change. barred are those that wait for a policy to change.
 	open, barred map[string]bool
 	wake         chan struct{}
@@ -108,12 +110,13 @@ type ties struct {
 func newTies(mesh translate.Mesh, assignments *Assignments, operational func(ref string) bool) *ties {
 	return &ties{mode: mesh.BindWaypoints, suffix: mesh.DomainSuffix, assignments: assignments, now: time.Now, operational: operational,
 		refusal: func(model.Key, bool, *translate.Waypoint) (string, model.Key) { return "", model.Key{} }, turned: func(*batch, model.Key) {},
-		of: map[string]*tie{}, open: map[string]bool{}, barred: map[string]bool{}, wake: make(chan struct{}, 1)}
+		of: map[string]*tie{}, atOnce: map[string]string{}, open: map[string]bool{}, barred: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // drop forgets the tie of an object that is gone.
 func (x *ties) drop(name string) {
 	delete(x.of, name)
+	delete(x.atOnce, name)
 	delete(x.open, name)
 	delete(x.barred, name)
 	x.assignments.arrived(name)
@@ -123,7 +126,9 @@ func (x *ties) drop(name string) {
 func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Intent, existed bool, ctx translate.Context) *translate.Decision {
 	if x.mode == translate.BindAtOnce {
 		namespace, asked, _ := strings.Cut(intent.Asked, "/")
-		return intent.AtOnce(ctx.Waypoints(namespace, asked) != nil)
+		d := intent.AtOnce(ctx.Waypoints(namespace, asked) != nil)
+		x.follow(b, name, key, d.Way)
+		return d
 	}
 	t := x.of[name]
 	if t == nil {
@@ -176,6 +181,19 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 	}
 	x.watch(name, t)
 	return x.decision(t, intent, ctx)
+}
+
+// follow takes note of the waypoint that the Addresses of an object name where they name it at once.
+func (x *ties) follow(b *batch, name string, key model.Key, way string) {
+	switch {
+	case x.atOnce[name] == way:
+		return
+	case way == "":
+		delete(x.atOnce, name)
+	default:
+		x.atOnce[name] = way
+	}
+	x.turned(b, key)
 }
 
 // tie makes the tie of an object that is seen with the label for the first time.
@@ -326,6 +344,9 @@ func objectName(key model.Key) string { return key.Kind + " " + key.Namespace + 
 // behind names the waypoints by which the connections of an object come, if they do not come directly: the one that its Addresses name, and those that have
 // connections left.
 func (x *ties) behind(name string) []string {
+	if way := x.atOnce[name]; way != "" {
+		return []string{way}
+	}
 	t := x.of[name]
 	if t == nil || t.way == "" {
 		return nil

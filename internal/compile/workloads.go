@@ -54,6 +54,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
 		in.Holder, in.PodCIDRs = c.places.ownerFor(key), c.places.occupants.honoured() && c.places.claims.right[key].stake.counts
 		d := c.decide(b, key, name, translate.WorkloadIntent(pod, in.Context), &in.Context)
+		in.Policies = append(c.waypointPolicies(key, name), in.Policies...)
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.misplaced.note(key, conditions)
 		c.out.conditions(b, key, conditions)
@@ -72,6 +73,7 @@ func (c *workloadCompiler) compile(b *batch, key model.Key) {
 		}
 		in := c.workloadInput(b, key)
 		d := c.decide(b, key, name, translate.EntryWorkloadIntent(we, in.Context), &in.Context)
+		in.Policies = append(c.waypointPolicies(key, name), in.Policies...)
 		w, conditions := translate.WorkloadEntry(c.mesh, we, in)
 		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
@@ -138,7 +140,6 @@ func (c *workloadCompiler) workloadInput(b *batch, key model.Key) translate.Work
 			}
 		}
 	}
-	in.Policies = append(in.Policies, c.waypointPolicies(key)...)
 	in.Offers = c.index.sliceOffers(key, in.Offers)
 	c.peers.settleOwner(b, key, selecting)
 	slices.Sort(in.Policies)
@@ -146,14 +147,18 @@ func (c *workloadCompiler) workloadInput(b *batch, key model.Key) translate.Work
 	return in
 }
 
-// waypointPolicies are the names of the policies by which a workload admits the waypoints that it is behind, each once.
-func (c *workloadCompiler) waypointPolicies(key model.Key) (names []string) {
+// waypointPolicies are the names of the policies by which a pod or a WorkloadEntry admits the waypoints that it is behind, each once. name is the
+// workload's own; which waypoint the workload itself is behind must have been decided.
+func (c *workloadCompiler) waypointPolicies(key model.Key, name string) (names []string) {
 	if !c.mesh.AutoAllowWaypoints {
 		return nil
 	}
-	behind := []string{c.mesh.PodResource(key.Namespace, key.Name)}
+	behind := []string{name}
 	for _, owner := range c.index.selection.ChosenBy(key) {
 		behind = append(behind, objectName(owner))
+	}
+	for _, service := range c.index.slicedBy(key) {
+		behind = append(behind, objectName(service))
 	}
 	for _, name := range behind {
 		for _, ref := range c.ties.behind(name) {
@@ -163,6 +168,7 @@ func (c *workloadCompiler) waypointPolicies(key model.Key) (names []string) {
 			}
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
