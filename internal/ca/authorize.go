@@ -79,6 +79,15 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
 }
 
+// Account says why no pod of an account gets any certificate, whatever it asks for; it is nil if one may. The error is a *Refusal.
+func (a *NodeAuthorizer) Account(account string) error {
+	if a.Accounts[account] || a.Own.lists(account) {
+		return nil
+	}
+	return refuse("account_not_listed", "service account %s gets no certificates; list it in --node-proxy-accounts if it is a node proxy's, or in --own-identity-accounts (chart: control.ownIdentityAccounts) if it is that of waypoints, gateways or sidecars that this mesh does not run itself",
+		account)
+}
+
 // Bound finds the pod that a caller's token is bound to and checks that it is still what the token says, and has not ended.
 func (a *NodeAuthorizer) Bound(caller Caller) (*corev1.Pod, error) {
 	if caller.PodName == "" || caller.PodUID == "" {

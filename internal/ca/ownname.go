@@ -25,13 +25,18 @@ const DefaultOwnLifetime = time.Hour
 // may says why a caller may not have a certificate in its own name; it is nil if the caller may.
 func (o OwnNames) may(caller Caller, pod *corev1.Pod) error {
 	switch {
-	case !o.Accounts[caller.Account()] && (o.Deployed == nil || !o.Deployed(caller.Account())):
+	case !o.lists(caller.Account()):
 		return refuse("own_identity_not_listed", "pods of service account %s get no certificate in their own name; if they are waypoints, gateways or sidecars that this mesh does not run itself, list it in --own-identity-accounts (chart: control.ownIdentityAccounts)",
 			caller.Account())
 	case pod.Spec.HostNetwork:
 		return refuse("own_identity_on_host_network", "pod %s/%s has hostNetwork and gets no certificate in its own name; give it a network of its own", pod.Namespace, pod.Name)
 	}
 	return nil
+}
+
+// lists says whether pods of an account may have a certificate in their own name.
+func (o OwnNames) lists(account string) bool {
+	return o.Accounts[account] || o.Deployed != nil && o.Deployed(account)
 }
 
 // limit shortens a lifetime that was asked for to what such a certificate may live.

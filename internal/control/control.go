@@ -26,6 +26,7 @@ import (
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/gen/auth"
+	wire "lateen.dev/lateen/internal/gen/replica"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcekind"
 	"lateen.dev/lateen/internal/resourcelog"
@@ -157,7 +158,8 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	}
 	c.authorizer = &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts),
 		Own: ca.OwnNames{Accounts: set(opts.OwnIdentityAccounts), Deployed: c.isGateway, Lifetime: opts.OwnIdentityTTL}, Now: now}
-	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier: c.verifier, authorizer: c.authorizer, gateways: c.isGateway, bound: opts.Kube, refused: c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
+	proxies := streams{verifier: c.verifier, authorizer: c.authorizer, gateways: c.isGateway, bound: opts.Kube, refused: c.metrics.StreamRefused}
+	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: proxies, Observer: c.observer(), Logger: logger, Now: now})
 	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: c.authorizer}
 	c.listen.grpc = limit(nil, maxConnections, maxConnectionsPerAddress, c.metrics.Crowded("proxies"))
@@ -165,7 +167,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	server := ca.NewServerCertificate(c.authority, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
-		grpc.InTapHandle(newDoor(c.verifier, c.residents(), c.listen.grpc.vouch, c.metrics, logger).handle),
+		grpc.InTapHandle(newDoor(c.verifier, c.business(proxies), c.residents(), c.listen.grpc.vouch, c.metrics, logger).handle),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -208,6 +210,22 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 
 // isGateway says whether an account is that of the proxies of a Gateway that this mesh serves.
 func (c *Control) isGateway(account string) bool { return c.log.Reads(resourcekind.Gateway, account) }
+
+// business says for the door which accounts have a use for a method.
+func (c *Control) business(proxies streams) func(method, account string) error {
+	return func(method, account string) error {
+		switch method {
+		case auth.IstioCertificateService_CreateCertificate_FullMethodName:
+			return c.authorizer.Account(account)
+		case discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:
+			_, err := proxies.role(account)
+			return err
+		case wire.Acknowledgements_Follow_FullMethodName:
+			return c.replicaAccount(account)
+		}
+		return nil // none is served, and none is read
+	}
+}
 
 // residents are the accounts whose connections keep their places when there are too many: those that the mesh cannot do without.
 func (c *Control) residents() map[string]bool {

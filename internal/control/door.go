@@ -2,11 +2,13 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -20,10 +22,12 @@ import (
 // tellEvery is how often a turned-away caller gets a line in the log; the others are counted in the next one.
 const tellEvery = time.Second
 
-// door turns away callers without a good token before anything they send is read: a message may be large, and
-// whoever is not known must not make the control plane hold one, nor fill its log.
+// door turns away callers without a good token, and those whose account has no use for the method, before anything they send is read. A
+// message may be large. Anybody who may create a pod has a token, and must not make the control plane hold one, nor fill its log.
 type door struct {
 	verifier ca.Verifier
+	// business says why an account has no use for a method, as a gRPC status or a *ca.Refusal; nil if it has one.
+	business func(method, account string) error
 	// residents are accounts whose callers are vouched for, by address and port, once they have proven it.
 	residents map[string]bool
 	vouch     func(peer string)
@@ -36,17 +40,25 @@ type door struct {
 	untold int
 }
 
-func newDoor(verifier ca.Verifier, residents map[string]bool, vouch func(string), metrics *rpcstatus.Metrics, logger *slog.Logger) *door {
-	return &door{verifier: verifier, residents: residents, vouch: vouch, metrics: metrics, logger: logger, now: time.Now}
+func newDoor(verifier ca.Verifier, business func(method, account string) error, residents map[string]bool, vouch func(string), metrics *rpcstatus.Metrics, logger *slog.Logger) *door {
+	return &door{verifier: verifier, business: business, residents: residents, vouch: vouch, metrics: metrics, logger: logger, now: time.Now}
 }
 
-// handle is for grpc.InTapHandle. The services verify the token once more, because they must know whose it is.
+// handle is for grpc.InTapHandle. The services verify token and account once more: they must know whose the token is, and more of the caller.
 func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, error) {
 	address := "unknown"
 	if p, ok := peer.FromContext(ctx); ok {
 		address = p.Addr.String()
 	}
 	caller, err := ca.Authenticate(metadata.NewIncomingContext(ctx, call.Header), d.verifier)
+	reason := ""
+	if err != nil {
+		reason = ca.Unauthenticated(err)
+	} else if err = d.business(call.FullMethodName, caller.Account()); err != nil {
+		if r := (*ca.Refusal)(nil); errors.As(err, &r) {
+			reason, err = r.Reason, status.Error(codes.PermissionDenied, r.Text)
+		}
+	}
 	if err == nil {
 		if d.residents[caller.Account()] {
 			d.vouch(address)
@@ -55,7 +67,7 @@ func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, err
 	}
 	d.tell(call, address, status.Convert(err).Message())
 	if call.FullMethodName == auth.IstioCertificateService_CreateCertificate_FullMethodName {
-		d.metrics.Refused(ca.Unauthenticated(err))
+		d.metrics.Refused(reason)
 	} else {
 		d.metrics.StreamRefused()
 	}

@@ -34,6 +34,25 @@ func TestTheDoorsAnswerBeforeTheyRead(t *testing.T) {
 	}
 }
 
+// Any pod has a token of the audience, and most of them have no business here.
+func TestTheDoorsReadNothingOfAccountsWithoutBusiness(t *testing.T) {
+	p := run(t, t.TempDir())
+	p.write("engine.yaml", base)
+	conn, _ := p.connect()
+	for _, method := range []string{auth.IstioCertificateService_CreateCertificate_FullMethodName, discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+		"/lateen.replica.Acknowledgements/Follow"} {
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+p.tokenOf("shop", "web", "web-1", "w1")), 10*time.Second)
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(&auth.IstioCertificateResponse{}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", method, err)
+		}
+		cancel()
+	}
+}
+
 // A list of those who may have a certificate in their own name is none of those who may read the mesh.
 func TestWhoMayHaveItsOwnIdentityMayNotFollowTheConfiguration(t *testing.T) {
 	p := runWith(t, t.TempDir(), func(o *Options) { o.OwnIdentityAccounts = []string{"shop/web"} })

@@ -68,7 +68,7 @@ func TestTheOldestConnectionOfAnAddressThatHasTooManyIsClosed(t *testing.T) {
 func TestOnlyThoseThatTheMeshNeedsAreVouchedFor(t *testing.T) {
 	verifier := tokens{"node": {Namespace: "lateen-system", ServiceAccount: "lateen-node"}, "pod": {Namespace: "shop", ServiceAccount: "web"}}
 	var vouched []string
-	d := newDoor(verifier, map[string]bool{"lateen-system/lateen-node": true}, func(peer string) { vouched = append(vouched, peer) },
+	d := newDoor(verifier, func(string, string) error { return nil }, map[string]bool{"lateen-system/lateen-node": true}, func(peer string) { vouched = append(vouched, peer) },
 		rpcmetrics.NewMetrics("test", func() time.Time { return time.Time{} }), slog.New(slog.DiscardHandler))
 	for i, token := range []string{"node", "pod", "nobody"} {
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(i)), Port: 7}})
@@ -139,7 +139,7 @@ func TestHeadersOfUnknownCallersAreLimited(t *testing.T) {
 
 func TestWhoIsTurnedAwayCannotFillTheLog(t *testing.T) {
 	var out strings.Builder
-	d := newDoor(nil, nil, nil, nil, slog.New(slog.NewTextHandler(&out, nil)))
+	d := newDoor(nil, nil, nil, nil, nil, slog.New(slog.NewTextHandler(&out, nil)))
 	now := time.Unix(0, 0)
 	d.now = func() time.Time { return now }
 	for range 1000 {

@@ -188,10 +188,18 @@ func (c *Control) isReplica(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if own := c.opts.Namespace + "/" + ownAccount; caller.Account() != own {
-		return grpcstatus.Errorf(codes.PermissionDenied, "service account %s is not the control plane's, which is %s", caller.Account(), own)
+	if err := c.replicaAccount(caller.Account()); err != nil {
+		return err
 	}
 	return there(c.authorizer, caller)
+}
+
+// replicaAccount says why an account is not the control plane's, as a gRPC status.
+func (c *Control) replicaAccount(account string) error {
+	if own := c.opts.Namespace + "/" + ownAccount; account != own {
+		return grpcstatus.Errorf(codes.PermissionDenied, "service account %s is not the control plane's, which is %s", account, own)
+	}
+	return nil
 }
 
 // dialReplica opens a connection to another replica, which proves itself by a certificate of the mesh's CA for the control plane's name.

@@ -54,26 +54,23 @@ func (s streams) Authenticate(ctx context.Context) (xds.Client, func(context.Con
 
 // may says which role a caller has, or why it may not follow the mesh's configuration.
 func (s streams) may(caller ca.Caller) (resourcelog.Role, error) {
-	role, ok := s.role(caller.Account())
-	if !ok {
-		return "", grpcstatus.Errorf(codes.PermissionDenied,
-			"service account %s is not a node proxy's, and no Gateway that this mesh serves runs as it; list it in --node-proxy-accounts if it is a node proxy's", caller.Account())
-	}
-	if !s.bound {
-		return role, nil
+	role, err := s.role(caller.Account())
+	if err != nil || !s.bound {
+		return role, err
 	}
 	return role, there(s.authorizer, caller)
 }
 
-// role is that of the proxies of an account; ok is false if it is no proxy's.
-func (s streams) role(account string) (_ resourcelog.Role, ok bool) {
+// role is that of the proxies of an account. The error is a gRPC status: it is no proxy's.
+func (s streams) role(account string) (resourcelog.Role, error) {
 	switch {
 	case s.authorizer.Accounts[account]:
-		return resourcelog.RoleNode, true
+		return resourcelog.RoleNode, nil
 	case s.gateways != nil && s.gateways(account):
-		return resourcelog.RoleWaypoint, true
+		return resourcelog.RoleWaypoint, nil
 	}
-	return "", false
+	return "", grpcstatus.Errorf(codes.PermissionDenied,
+		"service account %s is not a node proxy's, and no Gateway that this mesh serves runs as it; list it in --node-proxy-accounts if it is a node proxy's", account)
 }
 
 // there says why a caller is not the pod that its token is bound to, as a gRPC status.

@@ -127,7 +127,7 @@ var advice = []advised{
 			{"citadel_server_csr_count", "rate: identities on nodes, over half a lifetime"},
 			{"citadel_server_success_cert_issuance_count", "close to the one before"},
 			{"citadel_server_authentication_failure_count", "as `lateen_control_streams_refused_total`"},
-			{"lateen_control_certificates_refused_total", "`unauthenticated`: no valid token; `malformed_request`, `malformed_csr`: a program of another kind; `ca_ended`: the CA's own certificate has ended, and nobody gets one until it is replaced; `own_identity_not_listed`: a pod asks in its own name and its account is not in `--own-identity-accounts`; any other reason about identities: a node asks for what is not its own. The log names caller and node"},
+			{"lateen_control_certificates_refused_total", "`unauthenticated`: no valid token; `malformed_request`, `malformed_csr`: a program of another kind; `ca_ended`: the CA's own certificate has ended, and nobody gets one until it is replaced; `account_not_listed`, `own_identity_not_listed`: the account may have no certificates, or none in its own name (`--node-proxy-accounts`, `--own-identity-accounts`); any other reason about identities: a node asks for what is not its own. The log names caller and node"},
 			{"citadel_server_root_cert_expiry_timestamp", "less `time()`: seconds until the root has to be replaced (`lateen-control rotate-root`)"},
 			{"lateen_control_ca_expiry_timestamp_seconds", "the same with a plugged-in CA's intermediates in view; alert a month before"},
 			{"lateen_control_ca_roots", "above 1 while roots are changed"},
