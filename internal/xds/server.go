@@ -103,7 +103,11 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 	if err != nil {
 		return err
 	}
-	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
+	limits := s.opts.Limits
+	if client.Role == resourcelog.RoleWaypoint {
+		limits.Names = min(limits.Names, maxWaypointNames)
+	}
+	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, limits)}
 	st.session.Caller = resourcelog.Caller(client)
 	if client.Role != resourcelog.RoleWaypoint {
 		st.session.Serves = client.Node

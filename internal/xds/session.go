@@ -38,6 +38,13 @@ type Limits struct {
 // DefaultLimits are the limits that the control plane uses.
 var DefaultLimits = Limits{ResponseBytes: 2 << 20, PolicyBytes: 32 << 20, Names: 1 << 20, TypeGrace: 100 * time.Millisecond}
 
+const (
+	// maxName is how long a name or a version may be that is kept for a client, in bytes. Resources have names of some hundred bytes at most.
+	maxName = 1024
+	// maxWaypointNames is the limit of Names for the proxies of a Gateway: anybody may have one who may create a Gateway.
+	maxWaypointNames = 1 << 17
+)
+
 // Session is one client's conversation, without its transport: requests and times go in, responses come out. It is not safe for concurrent use.
 //
 // Per type at most one response is outstanding; whatever changes meanwhile becomes part of the next. A proxy skips a policy
@@ -98,6 +105,9 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 	if kind == nil {
 		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", clip(typeURL, maxLabel), strings.Join(s.log.Types(), ", "))
 	}
+	if err := checkNames(req); err != nil {
+		return err
+	}
 	w := s.watch[typeURL]
 	if w == nil {
 		w = newWatch(s.log, kind, s.Caller, s.Serves, now)
@@ -114,6 +124,24 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 	}
 	if n := w.size(); n > s.limits.Names {
 		return status.Errorf(codes.ResourceExhausted, "%d names are subscribed or held, more than %d; subscribe to everything instead", n, s.limits.Names)
+	}
+	return nil
+}
+
+// checkNames refuses names and versions that no resource has. They are kept, and Limits.Names bounds their number alone.
+func checkNames(req *discovery.DeltaDiscoveryRequest) error {
+	refuse := func(what string, size int) error {
+		return status.Errorf(codes.InvalidArgument, "a %s has %d bytes, more than %d; ask for resources by their names", what, size, maxName)
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		if len(name) > maxName {
+			return refuse("name that is subscribed", len(name))
+		}
+	}
+	for name, version := range req.GetInitialResourceVersions() {
+		if n := max(len(name), len(version)); n > maxName {
+			return refuse("name or version that is held", n)
+		}
 	}
 	return nil
 }

@@ -345,6 +345,20 @@ func TestBoundsTheNamesOfAClient(t *testing.T) {
 	}
 }
 
+func TestBoundsTheLengthOfAClientsNames(t *testing.T) {
+	long := strings.Repeat("x", maxName+1)
+	for name, req := range map[string]*discovery.DeltaDiscoveryRequest{
+		"subscribed": {ResourceNamesSubscribe: []string{"a", long}},
+		"held":       {InitialResourceVersions: map[string]string{long: "1"}},
+		"version":    {InitialResourceVersions: map[string]string{"a": long}},
+	} {
+		req.TypeUrl = resourcekind.Address
+		if err := newWorld(t).connect(DefaultLimits).send(req); status.Code(err) != codes.InvalidArgument || len(err.Error()) > 200 {
+			t.Errorf("%s: got %v, want InvalidArgument", name, err)
+		}
+	}
+}
+
 func TestBoundsWhatAClientMakesTheSessionKeep(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("s", "10.0.0.1", 1))
