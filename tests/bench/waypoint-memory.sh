@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures the resident memory of a waypoint: after 1000 requests, with SERVICES services of ten workloads each known, and with
 # CONNECTIONS idle keep-alive connections of one client. It shows MiB of all pages (Rss of /proc/PID/smaps_rollup) and of private ones.
-# A node proxy lets a pod have an eighth of its descriptors, so CONNECTIONS stays below 2500 where a process may open 20,000 files.
+# A node proxy lets a pod have a quarter of its descriptors, and a connection takes two: CONNECTIONS stays below 2500 where a process may
+# open 20,000 files.
 #   [SERVICES=1000] [CONNECTIONS=2000] tests/bench/waypoint-memory.sh
 # needs: ss python3
 source "$(dirname "$0")/../accept/lib.sh"
