@@ -34,6 +34,8 @@ func Strictest(key model.Key, raw []byte) (value metav1.Object, effect string) {
 		return strictestAuthorization(&e)
 	case "PeerAuthentication":
 		return strictestPeers(&e)
+	case "RequestAuthentication":
+		return strictestTokens(&e)
 	}
 	return nil, ""
 }

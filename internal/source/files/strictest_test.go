@@ -19,12 +19,14 @@ func strictest(kind, spec string) (message proto.Message, effect string) {
 		return &o.Spec, effect
 	case *securityv1.PeerAuthentication:
 		return &o.Spec, effect
+	case *securityv1.RequestAuthentication:
+		return &o.Spec, effect
 	}
 	return nil, effect
 }
 
 func TestStrictestReadings(t *testing.T) {
-	const policy, peers = "AuthorizationPolicy", "PeerAuthentication"
+	const policy, peers, tokens = "AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"
 	for _, c := range []struct{ name, kind, spec, want, effect string }{
 		{"of an ALLOW policy the rules that can be read", policy, `{"rules":[{"from":[{"source":{"namespaces":["a"]}}]},{"to":[{"operation":{"ports":["http"]}}]}]}`,
 			`{"rules":[{"from":[{"source":{"namespaces":["a"]}}]}]}`, "nothing else"},
@@ -104,6 +106,13 @@ func TestStrictestReadings(t *testing.T) {
 			`{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"STRICT"},"portLevelMtls":{"80":{"mode":"STRICT"},"81":{"mode":"PERMISSIVE"}}}`, "STRICT"},
 		{"a port with an unknown mode", peers, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"},"portLevelMtls":{"80":{"mode":"QUANTUM"}}}`,
 			`{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"STRICT"}}`, "STRICT"},
+		{"of a rule about tokens what says where they are", tokens, `{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[{"issuer":"a","timeout":"1m30s","fromParams":["t"]},{"issuer":"b"}]}`,
+			`{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[{"issuer":"a","fromParams":["t"]},{"issuer":"b"}]}`, "a request with a token is refused"},
+		{"a rule about tokens that is nothing", tokens, `{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[null,{"fromHeaders":[{"prefix":"x"},{"name":"t"}],"later":1}]}`,
+			`{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[{"issuer":"unreadable"},{"issuer":"unreadable","fromHeaders":[{"name":"t"}]}]}`, ""},
+		{"rules about tokens that are no list", tokens, `{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":7}`, `{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[{"issuer":"unreadable"}]}`, ""},
+		{"no tokens for sidecars", tokens, `{"jwtRules":[{"issuer":"a","timeout":"1m30s"}]}`, "", ""},
+		{"nor for what cannot be read", tokens, `{"targetRefs":[7],"jwtRules":[{"issuer":"a"}]}`, "", ""},
 		{"peers that open", peers, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"},"portLevelMtls":{"0":{"mode":"PERMISSIVE"}}}`, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"}}`, "opens nothing that is STRICT without it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,12 +145,13 @@ func FuzzStrictest(f *testing.F) {
 	for _, spec := range []string{
 		`{"action":"DENY","rules":[{"from":[{"source":{"ipBlocks":["10.0.0.1","x"]}}],"when":[{"key":"x"},null]},null,7]}`,
 		`{"rules":[{"to":[{"operation":{"ports":["http"]}}]}],"selector":{"matchLabels":{"a":"b","c":7}},"later":1}`,
+		`{"targetRefs":[{"kind":"Service","name":"web"}],"jwtRules":[{"issuer":"a","timeout":"1m30s","fromHeaders":[{"name":""}]},null]}`,
 		`{"mtls":{"mode":"QUANTUM"},"portLevelMtls":{"80":{"mode":"STRICT"}}}`, `[]`, `null`, `{"action":7}`,
 	} {
 		f.Add([]byte(`{"metadata":{"name":"p","namespace":"shop"},"spec":` + spec + `}`))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, kind := range []string{"AuthorizationPolicy", "PeerAuthentication"} {
+		for _, kind := range []string{"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"} {
 			key := model.Key{Group: model.SecurityGroup, Kind: kind, Namespace: "shop", Name: "p"}
 			value, effect := Strictest(key, raw)
 			if (value == nil) != (effect == "") {
@@ -153,6 +163,8 @@ func FuzzStrictest(f *testing.F) {
 				faults = checkAuthorizationPolicy(o)
 			case *securityv1.PeerAuthentication:
 				faults = checkPeerAuthentication(o)
+			case *securityv1.RequestAuthentication:
+				faults = checkRequestAuthentication(o)
 			}
 			for _, fault := range faults {
 				if fault.severity == Refused && !strings.HasPrefix(fault.field, "spec.selector") {
