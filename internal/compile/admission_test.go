@@ -104,6 +104,20 @@ func TestPodsBehindAWaypointOfTheirOwnAdmitIt(t *testing.T) {
 	}
 }
 
+func TestPodsAdmitTheCanary(t *testing.T) {
+	for mode, bind := range map[string]translate.BindMode{"when ready": translate.BindWhenReady, "at once": translate.BindAtOnce} {
+		t.Run(mode, func(t *testing.T) {
+			m := readyMesh
+			m.AutoAllowWaypoints, m.BindWaypoints = true, bind
+			p := newPlaneOf(t, m, NewAssignments())
+			p.put(selecting(canaryOfWeb) + captured + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10"))
+			if got := p.workload("shop", "web-1").AuthorizationPolicies; !slices.Equal(got, []string{"shop/lateen_allow_waypoint_next", "shop/lateen_allow_waypoint_wp"}) {
+				t.Errorf("the pod names %v", got)
+			}
+		})
+	}
+}
+
 func TestPodsThatAServiceNamesByHandAdmitItsWaypoint(t *testing.T) {
 	m := readyMesh
 	m.AutoAllowWaypoints = true

@@ -438,7 +438,7 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 
 // namespaceOf is the namespace of the object that has a tie: "Kind namespace/name", or a workload's "cluster/group/kind/namespace/name".
 func namespaceOf(name string) string {
-	if _, object, ok := strings.Cut(name, " "); ok {
+	if kind, object, _ := strings.Cut(name, " "); kind == "Service" || kind == "ServiceEntry" {
 		namespace, _, _ := strings.Cut(object, "/")
 		return namespace
 	}

@@ -85,7 +85,7 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bearing func(t *tie, nam
 		if t.ready && !t.assumed.IsZero() && !now.Before(t.assumed) {
 			ready, t.assumed = x.elsewhere(t, t.asked, proxies), time.Time{}
 		}
-		touched = x.judgeCanary(t, of, proxies, now) || touched || ready != t.ready
+		touched = x.judgeCanary(t, name, of, proxies, now) || touched || ready != t.ready
 		if t.ready = ready; ready && t.way == t.asked {
 			t.was = true
 			if proved && !t.sure {
@@ -111,14 +111,30 @@ func (x *ties) judge(proxies map[string][]GatewayProxy, bearing func(t *tie, nam
 
 // elsewhere says whether the proxies of a waypoint may all be connected to another control plane: the waypoint has pods, and none of its own is here.
 func (x *ties) elsewhere(t *tie, ref string, proxies map[string][]GatewayProxy) bool {
+	return x.assignments.shared != nil && !x.here(t, ref, proxies) && x.operational(ref)
+}
+
+// here says whether a proxy of a waypoint is connected to this control plane.
+func (x *ties) here(t *tie, ref string, proxies map[string][]GatewayProxy) bool {
 	own := t.proven[ref]
-	here := slices.ContainsFunc(proxies[ref], func(p GatewayProxy) bool { return own == nil || p.Identity == own.Identity })
-	return x.assignments.shared != nil && !here && x.operational(ref)
+	return slices.ContainsFunc(proxies[ref], func(p GatewayProxy) bool { return own == nil || p.Identity == own.Identity })
+}
+
+// admitted says whether the object's workloads would let its canary in. Where they would not it is asked again after some time.
+func (x *ties) admitted(t *tie, name string, canary *translate.Waypoint, now time.Time) bool {
+	if now.Before(t.canaryAsked) {
+		return false
+	}
+	why, _ := x.refusal(t.key, name != objectName(t.key), canary)
+	if t.canaryAsked = (time.Time{}); why != "" {
+		t.canaryAsked = now.Add(lagFor)
+	}
+	return why == ""
 }
 
 // judgeCanary looks whether the canary may have a share, and says whether that has changed. A canary without an acknowledgement may have one for some time
 // after the start. After that time it may if its proxies are elsewhere: only other control planes know what those have acknowledged.
-func (x *ties) judgeCanary(t *tie, of bearing, proxies map[string][]GatewayProxy, now time.Time) (changed bool) {
+func (x *ties) judgeCanary(t *tie, name string, of bearing, proxies map[string][]GatewayProxy, now time.Time) (changed bool) {
 	if t.canary == "" || t.canaryReady && t.canaryUntil.IsZero() {
 		return false
 	}
@@ -126,7 +142,11 @@ func (x *ties) judgeCanary(t *tie, of bearing, proxies map[string][]GatewayProxy
 	own := t.proven[t.canary]
 	switch proved := own == nil || x.accepted(own, t.since, &t.canaryAcked, of, proxies); {
 	case proved && x.operational(t.canary):
-		ready, t.canaryUntil = true, time.Time{}
+		if ready = own == nil || x.admitted(t, name, own, now); ready {
+			t.canaryUntil = time.Time{}
+		}
+	case !ready && x.here(t, t.canary, proxies):
+		t.canaryUntil = now.Add(assumeFor) // none may be here for so long before they count as being elsewhere
 	case !now.Before(t.canaryUntil):
 		if ready = x.elsewhere(t, t.canary, proxies); ready {
 			t.canaryUntil = time.Time{}
@@ -223,6 +243,7 @@ func (x *ties) next(now time.Time) (acks bool, at time.Time) {
 		acks = acks || t.awaits()
 		sooner(t.assumed)
 		sooner(t.canaryUntil)
+		sooner(t.canaryAsked)
 		if !t.acked.IsZero() && !t.ready {
 			sooner(t.acked.Add(lagFor))
 		}

@@ -47,6 +47,7 @@ type tie struct {
 	canaryReady bool
 	canaryAcked time.Time
 	canaryUntil time.Time
+	canaryAsked time.Time // when the workloads that refuse the canary are asked again
 	// leaving are the waypoints that keep the Binding until a time, although the Addresses no longer name them.
 	leaving map[string]time.Time
 	// proven are those of the asked waypoint and the canary that this mesh serves: their proxies acknowledge the Binding. foreign says that somebody else
@@ -97,7 +98,8 @@ type ties struct {
 	turned func(b *batch, key model.Key)
 	began  bool // the first batch, which holds every object, was taken
 	of     map[string]*tie
-	// atOnce are the waypoints of objects that have no ties, since their Addresses name the waypoint as soon as it has an address.
+	// atOnce are the waypoints of objects that have no ties, since their Addresses name them as soon as they have an address: references with
+	// spaces between them.
 	atOnce map[string]string
 	// open are the ties that time or an acknowledgement will change. barred are those that wait for a policy to change.
 	open, barred map[string]bool
@@ -127,7 +129,13 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 	if x.mode == translate.BindAtOnce {
 		namespace, asked, _ := strings.Cut(intent.Asked, "/")
 		d := intent.AtOnce(ctx.Waypoints(namespace, asked) != nil)
-		x.follow(b, name, key, d.Way)
+		var refs []string
+		if d.Way != "" {
+			for _, w := range d.Gateways {
+				refs = append(refs, w.Ref())
+			}
+		}
+		x.follow(b, name, key, strings.Join(refs, " "))
 		return d
 	}
 	t := x.of[name]
@@ -183,15 +191,15 @@ func (x *ties) decide(b *batch, name string, key model.Key, intent translate.Int
 	return x.decision(t, intent, ctx)
 }
 
-// follow takes note of the waypoint that the Addresses of an object name where they name it at once.
-func (x *ties) follow(b *batch, name string, key model.Key, way string) {
+// follow takes note of the waypoints that the Addresses of an object name where they name them at once.
+func (x *ties) follow(b *batch, name string, key model.Key, refs string) {
 	switch {
-	case x.atOnce[name] == way:
+	case x.atOnce[name] == refs:
 		return
-	case way == "":
+	case refs == "":
 		delete(x.atOnce, name)
 	default:
-		x.atOnce[name] = way
+		x.atOnce[name] = refs
 	}
 	x.turned(b, key)
 }
@@ -236,7 +244,7 @@ func (t *tie) read(intent translate.Intent, now time.Time) {
 			t.leaving[t.canary] = now.Add(leaveFor)
 		}
 		delete(t.leaving, canary)
-		t.canary, t.canaryReady, t.canaryAcked, t.canaryUntil = canary, false, time.Time{}, time.Time{}
+		t.canary, t.canaryReady, t.canaryAcked, t.canaryUntil, t.canaryAsked = canary, false, time.Time{}, time.Time{}, time.Time{}
 		if canary != "" {
 			t.canaryUntil = now.Add(assumeFor)
 		}
@@ -341,15 +349,19 @@ func (x *ties) decision(t *tie, intent translate.Intent, ctx translate.Context) 
 // objectName is the name of the tie that the Addresses of a Service or a ServiceEntry share.
 func objectName(key model.Key) string { return key.Kind + " " + key.Namespace + "/" + key.Name }
 
-// behind names the waypoints by which the connections of an object come, if they do not come directly: the one that its Addresses name, and those that have
-// connections left.
+// behind names the waypoints by which the connections of an object come, if they do not come directly: the one that its Addresses name, the canary, and
+// those that have connections left.
 func (x *ties) behind(name string) []string {
-	if way := x.atOnce[name]; way != "" {
-		return []string{way}
+	if refs := x.atOnce[name]; refs != "" {
+		return strings.Split(refs, " ")
 	}
 	t := x.of[name]
 	if t == nil || t.way == "" {
 		return nil
 	}
-	return append([]string{t.way}, slices.Sorted(maps.Keys(t.leaving))...)
+	refs := append([]string{t.way}, slices.Sorted(maps.Keys(t.leaving))...)
+	if t.canary != "" {
+		refs = append(refs, t.canary)
+	}
+	return refs
 }

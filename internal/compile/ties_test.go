@@ -377,8 +377,33 @@ func TestACanaryWhoseProxiesAreElsewhereGetsItsShare(t *testing.T) {
 	if p.settle(p.proxy("wp", p.log.Generation()), p.proxy("next", 0)); shares() != 0 {
 		t.Error("it has a share although a proxy of it is here and has not acknowledged")
 	}
+	if p.settle(p.proxy("wp", p.log.Generation()), thief); shares() != 0 {
+		t.Error("it has a share because the stream of its proxy broke")
+	}
+	p.now = p.now.Add(assumeFor)
 	if p.settle(p.proxy("wp", p.log.Generation()), thief); shares() != 2 {
 		t.Error("it has no share although its proxies may all be connected to another control plane")
+	}
+}
+
+func TestACanaryThatThePodsRefuseHasNoShare(t *testing.T) {
+	p := newBindingPlane(t, NewAssignments())
+	const primary, both = `"cluster.local/ns/shop/sa/wp"`, `"cluster.local/ns/shop/sa/wp", "cluster.local/ns/shop/sa/next"`
+	allow := func(principals string) string {
+		return authorization("shop", "waypoints", `rules: [{from: [{source: {principals: [`+principals+`]}}]}]`)
+	}
+	p.put(selecting("istio.io/use-waypoint: wp") + captured + waypointOf("wp", "10.96.0.9") + waypointOf("next", "10.96.0.10") + allow(primary))
+	p.acknowledge("wp")
+	p.put(selecting(canaryOfWeb))
+	shares := func() int { return len(p.service(webName).WeightedWaypoints) }
+	settle := func() { p.settle(p.proxy("wp", p.log.Generation()), p.proxy("next", p.log.Generation())) }
+	if settle(); shares() != 0 {
+		t.Error("its share goes to pods that refuse it")
+	}
+	p.put(allow(both))
+	p.now = p.now.Add(lagFor)
+	if settle(); shares() != 2 {
+		t.Error("the pods admit it, and it has no share")
 	}
 }
 
