@@ -16,6 +16,7 @@ import (
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/gen/auth"
+	wire "lateen.dev/lateen/internal/gen/replica"
 	rpcstatus "lateen.dev/lateen/internal/status"
 )
 
@@ -35,7 +36,13 @@ type door struct {
 	logger    *slog.Logger
 	now       func() time.Time
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// strangers have no good token, and unlisted have one and no use for the method: neither hide the others in the log.
+	strangers, unlisted tally
+}
+
+// tally is when a line about callers of one kind was written last, and how many had none since.
+type tally struct {
 	told   time.Time
 	untold int
 }
@@ -51,10 +58,10 @@ func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, err
 		address = p.Addr.String()
 	}
 	caller, err := ca.Authenticate(metadata.NewIncomingContext(ctx, call.Header), d.verifier)
-	reason := ""
+	reason, kind := "", &d.strangers
 	if err != nil {
 		reason = ca.Unauthenticated(err)
-	} else if err = d.business(call.FullMethodName, caller.Account()); err != nil {
+	} else if kind, err = &d.unlisted, d.business(call.FullMethodName, caller.Account()); err != nil {
 		if r := (*ca.Refusal)(nil); errors.As(err, &r) {
 			reason, err = r.Reason, status.Error(codes.PermissionDenied, r.Text)
 		}
@@ -65,7 +72,7 @@ func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, err
 		}
 		return ctx, nil
 	}
-	d.tell(call, address, status.Convert(err).Message())
+	d.tell(kind, call, address, caller, status.Convert(err).Message())
 	if call.FullMethodName == auth.IstioCertificateService_CreateCertificate_FullMethodName {
 		d.metrics.Refused(reason)
 	} else {
@@ -76,24 +83,29 @@ func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, err
 
 // tell writes a line about a caller turned away, unless one was written a moment ago. What the caller calls its method
 // is its own invention and may be megabytes long: only methods that exist are named.
-func (d *door) tell(call *tap.Info, address, why string) {
+func (d *door) tell(kind *tally, call *tap.Info, address string, caller ca.Caller, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	if !d.told.IsZero() && now.Sub(d.told) < tellEvery {
-		d.untold++
+	if !kind.told.IsZero() && now.Sub(kind.told) < tellEvery {
+		kind.untold++
 		return
 	}
-	d.told = now
+	kind.told = now
 	method := "unknown"
 	switch call.FullMethodName {
-	case auth.IstioCertificateService_CreateCertificate_FullMethodName, discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:
+	case auth.IstioCertificateService_CreateCertificate_FullMethodName, discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+		wire.Acknowledgements_Follow_FullMethodName:
 		method = call.FullMethodName
 	}
-	const longest = 256
+	const longest = 512
 	if len(why) > longest {
 		why = why[:longest]
 	}
-	d.logger.Warn("control: caller turned away", "method", method, "address", address, "error", why, "others", d.untold)
-	d.untold = 0
+	attributes := []any{"method", method, "address", address, "error", why, "others", kind.untold}
+	if caller.PodName != "" {
+		attributes = append(attributes, "pod", caller.Namespace+"/"+caller.PodName, "node", caller.NodeName)
+	}
+	d.logger.Warn("control: caller turned away", attributes...)
+	kind.untold = 0
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/gen/auth"
 	"lateen.dev/lateen/internal/resourcekind"
 	rpcmetrics "lateen.dev/lateen/internal/status"
@@ -143,13 +144,13 @@ func TestWhoIsTurnedAwayCannotFillTheLog(t *testing.T) {
 	now := time.Unix(0, 0)
 	d.now = func() time.Time { return now }
 	for range 1000 {
-		d.tell(&tap.Info{FullMethodName: "/" + strings.Repeat("x", 1<<20)}, "10.0.0.1:1", "no token")
+		d.tell(&d.strangers, &tap.Info{FullMethodName: "/" + strings.Repeat("x", 1<<20)}, "10.0.0.1:1", ca.Caller{}, "no token")
 	}
 	if out.Len() > 1000 || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("a thousand callers wrote %d bytes", out.Len())
 	}
 	now = now.Add(2 * tellEvery)
-	d.tell(&tap.Info{FullMethodName: auth.IstioCertificateService_CreateCertificate_FullMethodName}, "10.0.0.1:1", "no token")
+	d.tell(&d.strangers, &tap.Info{FullMethodName: auth.IstioCertificateService_CreateCertificate_FullMethodName}, "10.0.0.1:1", ca.Caller{}, "no token")
 	if !strings.Contains(out.String(), "others=999") || !strings.Contains(out.String(), "CreateCertificate") {
 		t.Errorf("the next line does not tell how many were left out: %s", out.String())
 	}
