@@ -105,7 +105,7 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 	}
 	limits := s.opts.Limits
 	if client.Role == resourcelog.RoleWaypoint {
-		limits.Names = min(limits.Names, maxWaypointNames)
+		limits.Bytes = s.waypointBytes()
 	}
 	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, limits)}
 	st.session.Caller = resourcelog.Caller(client)
@@ -127,7 +127,10 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 		}
 		s.opts.Observer.Settled(typeURL, delay, nack != nil)
 	}
-	s.enter(st)
+	if err := s.enter(st); err != nil {
+		st.session.Close()
+		return err
+	}
 	logger.Info("xds: client connected")
 	err = s.converse(rpc, st)
 	s.leave(st)
@@ -268,11 +271,44 @@ func (s *Server) send(rpc grpc.ServerStream, response *Response) error {
 	}
 }
 
-func (s *Server) enter(st *stream) {
+// Anybody may have proxies follow the configuration who may create a Gateway. So a pod of a Gateway may have waypointStreams streams at once, and
+// each of them keeps leastWaypointBytes of names for it, or as many as the mesh's resources need.
+const (
+	waypointStreams    = 4
+	leastWaypointBytes = 32 << 20
+	bytesOfAName       = 512
+)
+
+// waypointBytes is how much is kept of the names and versions that a waypoint sends: it lists all resources that it has when it comes again.
+func (s *Server) waypointBytes() int {
+	resources := 0
+	for _, typeURL := range s.opts.Log.Types() {
+		resources += s.opts.Log.Len(typeURL)
+	}
+	return max(leastWaypointBytes, bytesOfAName*resources)
+}
+
+// enter takes a stream in, unless its pod has too many.
+func (s *Server) enter(st *stream) error {
 	s.mu.Lock()
-	s.streams[st] = struct{}{}
+	open := 0
+	if st.client.Role == resourcelog.RoleWaypoint {
+		for other := range s.streams {
+			if other.client.Role == resourcelog.RoleWaypoint && other.client.Workload == st.client.Workload {
+				open++
+			}
+		}
+	}
+	few := open < waypointStreams
+	if few {
+		s.streams[st] = struct{}{}
+	}
 	s.mu.Unlock()
+	if !few {
+		return status.Errorf(codes.ResourceExhausted, "pod %s has %d streams already; use one of them", st.client.Workload, open)
+	}
 	s.opts.Observer.Connected(1)
+	return nil
 }
 
 func (s *Server) leave(st *stream) {

@@ -388,3 +388,35 @@ func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	f.apply(f.policy("p", 1))
 	eventually(t, "the stream is ended", func() bool { return len(f.server.Clients()) == 0 })
 }
+
+func TestAPodOfAGatewayHasFewStreams(t *testing.T) {
+	w := newWorld(t)
+	s := NewServer(Options{Log: w.log, Epoch: "e", Authenticator: byHeader{}, Observer: &counts{sent: map[string]int{}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	enter := func(role resourcelog.Role, workload string) (*stream, error) {
+		st := &stream{client: Client{Role: role, Workload: workload}, session: NewSession(s.opts.Log, "e", DefaultLimits)}
+		return st, s.enter(st)
+	}
+	var first *stream
+	for range waypointStreams {
+		st, err := enter(resourcelog.RoleWaypoint, "shop/wp-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = st
+	}
+	if _, err := enter(resourcelog.RoleWaypoint, "shop/wp-1"); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	for _, other := range []struct {
+		role resourcelog.Role
+		name string
+	}{{resourcelog.RoleWaypoint, "shop/wp-2"}, {resourcelog.RoleNode, "shop/wp-1"}} {
+		if _, err := enter(other.role, other.name); err != nil {
+			t.Errorf("%s of %s: %v", other.name, other.role, err)
+		}
+	}
+	s.leave(first)
+	if _, err := enter(resourcelog.RoleWaypoint, "shop/wp-1"); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
+}

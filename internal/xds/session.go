@@ -30,6 +30,8 @@ type Limits struct {
 	PolicyBytes int
 	// Names is how many names a client may have kept for it per type: those that it subscribes to, waits for, and holds or held before.
 	Names int
+	// Bytes is how many bytes the names and versions may have that a client sends and that are kept for it, of all types together; 0: any number.
+	Bytes int
 	// TypeGrace is how long a client that has asked for one of two types that wait for each other is given to ask for the other. A node
 	// proxy asks for all of them at once, in any order.
 	TypeGrace time.Duration
@@ -37,13 +39,6 @@ type Limits struct {
 
 // DefaultLimits are the limits that the control plane uses.
 var DefaultLimits = Limits{ResponseBytes: 2 << 20, PolicyBytes: 32 << 20, Names: 1 << 20, TypeGrace: 100 * time.Millisecond}
-
-const (
-	// maxName is how long a name or a version may be that is kept for a client, in bytes. Resources have names of some hundred bytes at most.
-	maxName = 1024
-	// maxWaypointNames is the limit of Names for the proxies of a Gateway: anybody may have one who may create a Gateway.
-	maxWaypointNames = 1 << 17
-)
 
 // Session is one client's conversation, without its transport: requests and times go in, responses come out. It is not safe for concurrent use.
 //
@@ -105,7 +100,7 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 	if kind == nil {
 		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", clip(typeURL, maxLabel), strings.Join(s.log.Types(), ", "))
 	}
-	if err := checkNames(req); err != nil {
+	if err := s.checkBytes(req); err != nil {
 		return err
 	}
 	w := s.watch[typeURL]
@@ -128,20 +123,23 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 	return nil
 }
 
-// checkNames refuses names and versions that no resource has. They are kept, and Limits.Names bounds their number alone.
-func checkNames(req *discovery.DeltaDiscoveryRequest) error {
-	refuse := func(what string, size int) error {
-		return status.Errorf(codes.InvalidArgument, "a %s has %d bytes, more than %d; ask for resources by their names", what, size, maxName)
+// checkBytes refuses a request whose names and versions are more than may be kept for the client.
+func (s *Session) checkBytes(req *discovery.DeltaDiscoveryRequest) error {
+	if s.limits.Bytes == 0 {
+		return nil
+	}
+	size := 0
+	for _, w := range s.order {
+		size += w.bytes
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
-		if len(name) > maxName {
-			return refuse("name that is subscribed", len(name))
-		}
+		size += len(name)
 	}
 	for name, version := range req.GetInitialResourceVersions() {
-		if n := max(len(name), len(version)); n > maxName {
-			return refuse("name or version that is held", n)
-		}
+		size += len(name) + len(version)
+	}
+	if size > s.limits.Bytes {
+		return status.Errorf(codes.ResourceExhausted, "names and versions that are subscribed or held have %d bytes, more than %d; subscribe to everything instead", size, s.limits.Bytes)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type watch struct {
 	wildcard bool
 	names    map[string]struct{} // what a client without wildcard asked for, as it wrote it
 	held     map[string]string   // name → version of what such a client has
+	bytes    int                 // of the names that it asked for, and of what it said to have at the start
 	lookups  queue               // names that were just subscribed
 
 	resumed resumption
@@ -93,6 +94,9 @@ func (w *watch) close() {
 func (w *watch) begin(req *discovery.DeltaDiscoveryRequest) {
 	subscribe, unsubscribe := req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()
 	retained := req.GetInitialResourceVersions()
+	for name, version := range retained {
+		w.bytes += len(name) + len(version)
+	}
 	// A first request without names is the old way to ask for everything.
 	wildcard := len(subscribe) == 0 || slices.Contains(subscribe, everything)
 	if wildcard && !slices.Contains(unsubscribe, everything) {
@@ -180,7 +184,10 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 		if n == everything {
 			continue
 		}
-		w.names[n] = struct{}{}
+		if _, known := w.names[n]; !known {
+			w.names[n] = struct{}{}
+			w.bytes += len(n)
+		}
 		w.lookups.push(n)
 		if again {
 			// The client would not ask for what it has: forget which version that was, so that it is sent again.
@@ -195,6 +202,7 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 	for _, n := range unsubscribe {
 		if _, ok := w.names[n]; ok {
 			delete(w.names, n)
+			w.bytes -= len(n)
 			dropped = true
 		}
 	}
