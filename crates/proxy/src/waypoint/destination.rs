@@ -123,7 +123,7 @@ impl Refused {
     }
 }
 
-/// Selects the destination of a CONNECT request.
+/// Selects the destination of a CONNECT request. Returns its standing to this waypoint as well.
 ///
 /// # Errors
 /// See [`Refused`].
@@ -131,7 +131,7 @@ pub(super) fn select(
     view: &View,
     own: &Own,
     authority: &Authority,
-) -> Result<Destination, Refused> {
+) -> Result<(Destination, Standing), Refused> {
     let (address, target) = match authority {
         Authority::Ip(address) => {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -149,7 +149,8 @@ pub(super) fn select(
             (SocketAddr::new(ip, *port), target)
         }
     };
-    if standing(view, own, &target) == Standing::Unbound {
+    let standing = standing(view, own, &target);
+    if standing == Standing::Unbound {
         return Err(Refused::Unbound {
             target: target.to_string(),
             gateway: own.gateway.clone(),
@@ -193,13 +194,14 @@ pub(super) fn select(
         },
         Target::Workload(workload) => protocol_of(view, workload, address.port()),
     };
-    Ok(Destination {
+    let destination = Destination {
         // All endpoints are looked at, so only where the answer matters.
         names_host: protocol == PortProtocol::Tls && names_host(view, &target),
         address,
         target,
         protocol,
-    })
+    };
+    Ok((destination, standing))
 }
 
 /// True if the client names the host, because the service has resolution DYNAMIC_DNS.

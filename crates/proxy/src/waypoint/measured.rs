@@ -96,12 +96,12 @@ impl Connections {
     fn open(waypoint: &Rc<Waypoint>, asked: &Asked) -> Self {
         let view = waypoint.view.borrow().clone();
         let view = view.expect("the configuration names the proxy's pod and its Gateway");
-        let destination = select(&view, &waypoint.own, &asked.service.into());
-        let destination = destination.expect("the service is bound to the Gateway");
+        let selected = select(&view, &waypoint.own, &asked.service.into());
+        let selected = selected.expect("the service is bound to the Gateway");
         let peer = asked.client.clone();
         let tunnel = TunnelPeer::new(waypoint, peer, asked.source, asked.service);
         let tunnel = Rc::new(tunnel);
-        let session = Session::new(waypoint, &tunnel, &view, destination, (None, None));
+        let session = Session::new(waypoint, &tunnel, &view, selected, (None, None));
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {

@@ -96,12 +96,12 @@ pub(super) struct Session {
 const _: () = assert!(size_of::<Session>() <= 752);
 
 impl Session {
-    /// The facts of a stream to a destination.
+    /// The facts of a stream to a destination, which has this standing in the view.
     pub(super) fn new(
         waypoint: &Rc<Waypoint>,
         tunnel: &Rc<TunnelPeer>,
         view: &View,
-        destination: Destination,
+        (destination, standing): (Destination, Standing),
         (baggage, forwarded): (Option<Baggage>, Option<Forwarded>),
     ) -> Self {
         let TunnelPeer { peer, client, .. } = &**tunnel;
@@ -130,7 +130,7 @@ impl Session {
             waypoint: Rc::clone(waypoint),
             tunnel: Rc::clone(tunnel),
             server_name: OnceCell::new(),
-            standing: Cell::new((view.number, Standing::Bound)),
+            standing: Cell::new((view.number, standing)),
             log_parts: OnceCell::new(),
             service_view: RefCell::default(),
             destination,

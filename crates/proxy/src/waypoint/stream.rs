@@ -91,9 +91,9 @@ async fn open(
     incoming: &Incoming,
 ) -> Result<Rc<Session>, Refused> {
     let view = waypoint.view().await.ok_or(Refused::NotConfigured)?;
-    let destination = select(&view, &waypoint.own, &incoming.authority)?;
+    let selected = select(&view, &waypoint.own, &incoming.authority)?;
     let said = (incoming.baggage.clone(), incoming.forwarded.clone());
-    let session = Session::new(waypoint, tunnel, &view, destination, said);
+    let session = Session::new(waypoint, tunnel, &view, selected, said);
     Ok(Rc::new(session))
 }
 

@@ -46,6 +46,7 @@ fn a_connection_ends_with_its_next_answer_when_its_service_leaves() {
                 200,
                 "from a proxy that lags"
             );
+            until("the late client is told to leave", || late.is_closed()).await;
         }
     });
 }
@@ -220,6 +221,7 @@ fn a_connection_ends_with_its_next_answer_when_its_workload_leaves() {
                     200,
                     "from a proxy that lags"
                 );
+                until("the late client is told to leave", || late.is_closed()).await;
                 assert!(application.requests.get() >= 2);
             }
         }
