@@ -21,7 +21,7 @@ use crate::load::Slot;
 /// were used, or the next read shows it.
 #[derive(Debug)]
 pub struct Stream {
-    /// What an `AsyncRead` caller had no room for.
+    /// What an `AsyncRead` caller had no room for. The next read gives it, also that of a relay.
     unread: Bytes,
     shared: Shared,
     id: StreamId,
@@ -227,6 +227,10 @@ impl Stream {
         cx: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
+        if !self.unread.is_empty() {
+            let unread = std::mem::take(&mut self.unread);
+            return Poll::Ready(Ok(take(cx, Chunk::Owned(unread))));
+        }
         let data = self.poll_data(cx);
         let chunk = match std::task::ready!(data)? {
             Some(bytes) => Chunk::Owned(bytes),
@@ -257,7 +261,10 @@ impl Duplex for Stream {
         _owned: bool,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
-        self.settle();
+        // A part that is unread was not used.
+        if self.unread.is_empty() {
+            self.settle();
+        }
         self.poll_chunk(cx, take)
     }
 

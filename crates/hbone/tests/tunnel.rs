@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{ErrorKind, IoSlice};
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::{Busy, Flushes, echo, local, noise, request, serve, settings, stream, tunnel};
@@ -228,6 +229,33 @@ async fn a_relay_carries_a_stream_into_a_socket_and_back() {
         let outcome = relay.await.unwrap();
         assert_eq!((outcome.sent, outcome.received), (3 << 20, 3 << 20));
         assert!(outcome.error.is_none(), "{:?}", outcome.error);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_relay_carries_what_the_reader_before_it_had_no_room_for() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let (mut near, mut far) = stream(&tunnel, &mut incoming).await;
+        let sent = noise(5000, 6);
+        near.write_all(&sent).await.unwrap();
+        near.shutdown().await.unwrap();
+        let mut first = [0; 64];
+        far.read_exact(&mut first).await.unwrap();
+        let application = Busy::default();
+        application.reads.set(true);
+        let got = Rc::clone(&application.got);
+        spawn_local(Relay::new(far, application, Counters::default()));
+        let comes = async {
+            while got.borrow().len() < sent.len() - first.len() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let came = tokio::time::timeout(Duration::from_secs(10), comes).await;
+        came.expect("bytes were lost");
+        assert!([&first[..], &got.borrow()].concat() == sent);
     })
     .await;
 }

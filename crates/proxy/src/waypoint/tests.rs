@@ -5,6 +5,7 @@ mod addresses;
 mod application;
 mod bounds;
 mod connections;
+mod first_bytes;
 mod hostile;
 mod hostile_endpoints;
 mod leaving;
