@@ -57,6 +57,12 @@ pub(crate) enum Broken {
     Writing(io::Error),
 }
 impl Direction {
+    /// Has bytes that were read before go first.
+    pub(crate) fn begin_with(&mut self, bytes: Bytes) {
+        self.part = !bytes.is_empty();
+        self.pending = bytes;
+    }
+
     /// Moves what there is to move. `Ready` when this direction is over. `unread` says that nobody reads from `to`.
     pub(crate) fn poll<F: Duplex, T: Duplex>(
         &mut self,
@@ -113,7 +119,13 @@ impl Direction {
         while matches!(self.state, State::Copying | State::Emptying) {
             if !self.pending.is_empty() {
                 match self.poll_pending(cx, to, &count) {
-                    Poll::Ready(Ok(())) => self.stalled.set(0),
+                    Poll::Ready(Ok(())) => {
+                        self.stalled.set(0);
+                        if !T::QUEUES {
+                            // Even an empty part would keep the buffer that it came in.
+                            self.pending = Bytes::new();
+                        }
+                    }
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Writing(e))),
                     Poll::Pending => {
                         self.detach();

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::direction::{Broken, Direction, State};
 use crate::duplex::Duplex;
 use crate::limits::{self, Limits, Stall, Timer};
@@ -155,6 +157,13 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
     /// The same relay, given up when it stands still for too long. It then belongs to the task that polls it first.
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// The same relay behind bytes that were read from each stream before. They go first, and count as all others do.
+    pub fn behind(mut self, from_a: Bytes, from_b: Bytes) -> Self {
+        self.forth.begin_with(from_a);
+        self.back.begin_with(from_b);
         self
     }
 

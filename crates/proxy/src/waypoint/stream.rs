@@ -177,8 +177,7 @@ async fn begin_tls(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
         Ok((bytes, ServerName::Known(name))) => {
             session.set_server_name(name);
             let server = tcp::connect(&session).await?;
-            // `hold` ends with this function: a relay sends the bytes at once.
-            return Some(Box::pin(server.relay_behind(bytes, stream)));
+            return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
         }
         Ok((_, ServerName::NoRoom)) => tcp::refuse_full(&session, "ClientHello"),
         Ok((_, ServerName::Unnamed)) => {
@@ -268,7 +267,7 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
         }
         Detected::Other => {
             let server = reach.server(&session).await?;
-            return Some(Box::pin(server.relay_behind(bytes, stream)));
+            return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
         }
     };
     // Requests have connections of their own.

@@ -1,16 +1,19 @@
 //! A connection that no proxy looks into: policies judge it once, then its bytes are relayed.
 
+use std::cell::Cell;
+use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use lateen_exchange::Hold;
 use lateen_hbone::{Baggage, Forwarded, Incoming, Status, Stream};
 use lateen_relay::{Duplex, Meter, Relay, Socket};
 use lateen_telemetry::{Connection, Failure, Labels, Opening, Reporter, ResponseFlags, Security};
 use lateen_types::Strng;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 
 use super::choose::{Tried, choose};
 use super::connection_log;
@@ -41,6 +44,16 @@ pub(super) struct Server {
     seat: Seat,
     /// What the server said before its client did.
     greeting: Bytes,
+    /// What the client said before the relay began. In a box, for most connections begin without it.
+    first: Option<Box<First>>,
+}
+
+/// The first bytes of a client, for which its account pays until the server has taken all of them.
+struct First {
+    bytes: Bytes,
+    /// Those that the server has not taken.
+    left: u64,
+    _hold: Hold,
 }
 
 /// Connects a stream of a port that its owner keeps from proxies. It is answered when the endpoint is connected, so that the
@@ -140,6 +153,7 @@ pub(super) async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     tracked: Tracked::new(session, Some(rules)),
                     seat: waypoint.listing.enter(session.about("TCP")),
                     greeting: Bytes::new(),
+                    first: None,
                 });
             }
             Err(error) if error.blames_endpoint() && attempts < ATTEMPTS => {
@@ -261,30 +275,27 @@ impl Server {
         self.greeting = greeting.freeze();
     }
 
-    /// Relays behind bytes that were taken from the client.
-    pub(super) async fn relay_behind(mut self, bytes: Bytes, stream: Stream) {
-        if self.is_denied() {
-            return self.end(ResponseFlags::Denied, CHANGED.to_owned());
-        }
-        self.connection.add_received(bytes.len() as u64);
-        self.seat.add_received(bytes.len() as u64);
-        match self.wire.write_all(&bytes).await {
-            Ok(()) => self.relay(stream).await,
-            Err(error) => self.end(ResponseFlags::ConnectionFailure, error.to_string()),
-        }
+    /// Relays behind bytes that were taken from the client. `hold` pays for them until the server has taken them.
+    pub(super) fn relay_behind(
+        mut self,
+        bytes: Bytes,
+        hold: Hold,
+        stream: Stream,
+    ) -> impl Future<Output = ()> {
+        self.first = (!bytes.is_empty()).then(|| {
+            Box::new(First {
+                left: bytes.len() as u64,
+                bytes,
+                _hold: hold,
+            })
+        });
+        self.relay(stream)
     }
 
     /// Relays until both sides have ended.
-    pub(super) async fn relay(self, mut stream: Stream) {
+    pub(super) async fn relay(self, stream: Stream) {
         if self.is_denied() {
             return self.end(ResponseFlags::Denied, CHANGED.to_owned());
-        }
-        if !self.greeting.is_empty() {
-            self.connection.add_sent(self.greeting.len() as u64);
-            self.seat.add_sent(self.greeting.len() as u64);
-            if let Err(error) = stream.write_all(&self.greeting).await {
-                return self.end(ResponseFlags::ConnectionFailure, error.to_string());
-            }
         }
         let Self {
             session,
@@ -294,16 +305,23 @@ impl Server {
             connection,
             tracked,
             seat,
-            ..
+            greeting,
+            mut first,
         } = self;
-        let counted = Counted { connection, seat };
+        let said = first.as_mut().map(|first| mem::take(&mut first.bytes));
+        let said = (said.unwrap_or_default(), greeting);
+        let counted = Counted {
+            connection,
+            seat,
+            first: Cell::new(first),
+        };
         let (connection, ended) = match wire {
             Wire::Tunnel(server) | Wire::Inner(server, _) => {
-                run(&session, &tracked, (stream, server), counted).await
+                run(&session, &tracked, (stream, server), said, counted).await
             }
             Wire::Plain(server) => {
                 let server = Socket::from(server);
-                run(&session, &tracked, (stream, server), counted).await
+                run(&session, &tracked, (stream, server), said, counted).await
             }
             #[cfg(feature = "measured")]
             Wire::Memory(_) => unreachable!("connections in memory carry requests alone"),
@@ -338,12 +356,17 @@ impl Server {
 struct Counted {
     connection: Connection,
     seat: Seat,
+    first: Cell<Option<Box<First>>>,
 }
 
 impl Meter for Counted {
     fn sent(&self, bytes: u64) {
         self.connection.add_received(bytes);
         self.seat.add_received(bytes);
+        if let Some(mut first) = self.first.take() {
+            first.left = first.left.saturating_sub(bytes);
+            self.first.set(Some(first).filter(|first| first.left > 0));
+        }
     }
 
     fn received(&self, bytes: u64) {
@@ -352,35 +375,43 @@ impl Meter for Counted {
     }
 }
 
-/// Relays until both sides have ended, or something ends them.
-async fn run<A: Duplex, B: Duplex>(
+/// Relays until both sides have ended, or something ends them. `said` is what each side said before.
+fn run<A: Duplex, B: Duplex>(
     session: &Session,
     tracked: &Tracked,
     (client, server): (A, B),
+    said: (Bytes, Bytes),
     counted: Counted,
-) -> (Connection, Result<(), Failure>) {
+) -> impl Future<Output = (Connection, Result<(), Failure>)> {
     let waypoint = &session.waypoint;
-    let peer = session.peer_facts();
-    let mut relay = Relay::new(client, server, counted).limited(waypoint.limits);
-    let ended = tokio::select! {
-        biased;
-        () = waypoint.is_cut() => Err((
-            ResponseFlags::ConnectionFailure,
-            "connection closed due to connection drain",
-        )),
-        _ = tracked.denied(|rules| Judge::stream_again(rules, &peer)) => Err((ResponseFlags::Denied, CHANGED)),
-        outcome = &mut relay => Ok(outcome),
-    };
-    if ended.is_err() {
-        relay.abort();
+    let mut relay = Relay::new(client, server, counted)
+        .behind(said.0, said.1)
+        .limited(waypoint.limits);
+    // An async function would keep room for the two streams beside the relay.
+    async move {
+        let peer = session.peer_facts();
+        let ended = tokio::select! {
+            biased;
+            () = waypoint.is_cut() => Err((
+                ResponseFlags::ConnectionFailure,
+                "connection closed due to connection drain",
+            )),
+            _ = tracked.denied(|rules| Judge::stream_again(rules, &peer)) => {
+                Err((ResponseFlags::Denied, CHANGED))
+            }
+            outcome = &mut relay => Ok(outcome),
+        };
+        if ended.is_err() {
+            relay.abort();
+        }
+        let Counted { connection, .. } = relay.into_meter();
+        let (flags, reason) = match ended {
+            Ok(outcome) => match outcome.error {
+                None => return (connection, Ok(())),
+                Some(error) => (ResponseFlags::ConnectionFailure, error.to_string()),
+            },
+            Err((flags, reason)) => (flags, reason.to_owned()),
+        };
+        (connection, Err(Failure { flags, reason }))
     }
-    let Counted { connection, .. } = relay.into_meter();
-    let (flags, reason) = match ended {
-        Ok(outcome) => match outcome.error {
-            None => return (connection, Ok(())),
-            Some(error) => (ResponseFlags::ConnectionFailure, error.to_string()),
-        },
-        Err((flags, reason)) => (flags, reason.to_owned()),
-    };
-    (connection, Err(Failure { flags, reason }))
 }
