@@ -209,7 +209,6 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
                 }
                 (Heard::Server, Reach::Open(server)) => {
                     if may_be_settings(server.greeting()) && session.looks_for_tokens().await {
-                        server.leave();
                         tcp::refuse_unclear(&session);
                         return None;
                     }
@@ -256,12 +255,10 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
         Detected::Http1 => Protocol::Http1,
         Detected::Http2 => Protocol::Http2,
         Detected::Undecided => {
-            reach.leave();
             tcp::refuse_full(&session, "first line");
             return None;
         }
         Detected::Other if may_be_request(&bytes) && session.looks_for_tokens().await => {
-            reach.leave();
             tcp::refuse_unclear(&session);
             return None;
         }
@@ -270,9 +267,8 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
             return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
         }
     };
-    // Requests have connections of their own.
-    reach.leave();
-    // `hold` ends with this function: the connection reads the first bytes at once, and charges them.
+    // `reach` and `hold` end with this function: requests have connections of their own, and the connection charges the first bytes,
+    // which it reads at once.
     Some(Box::pin(http::serve(
         session,
         Rewound::new(bytes, stream),
@@ -309,7 +305,8 @@ async fn hear(session: &Rc<Session>, stream: &mut Stream, reach: &mut Reach) -> 
     }
 }
 
-/// The connection to an endpoint, for a client that may not speak HTTP.
+/// The connection to an endpoint, for a client that may not speak HTTP. Dropped, it ends unnoticed: its client is served or refused
+/// without it.
 enum Reach {
     /// Nobody has asked for it.
     Unasked,
@@ -354,16 +351,10 @@ impl Reach {
     /// Ends the connection of a client that has said nothing. A failure is told.
     fn end(self, session: &Session) {
         match self {
-            Self::Refused(failure) => tcp::refuse(session, failure),
+            Self::Unasked => {}
             Self::Opening(_) => tcp::refuse(session, tcp::let_go()),
-            other => other.leave(),
-        }
-    }
-
-    /// Ends the connection of a client that is served or refused without it.
-    fn leave(self) {
-        if let Self::Open(server) = self {
-            server.leave();
+            Self::Open(server) => server.end_unused(),
+            Self::Refused(failure) => tcp::refuse(session, failure),
         }
     }
 }

@@ -32,14 +32,15 @@ const UNCLEAR: &str = "connection closed due to policy rejection: requests for t
 /// Endpoints that are tried for a connection.
 const ATTEMPTS: usize = 3;
 
-/// A connection to an endpoint, for one connection of a client.
+/// A connection to an endpoint, for one connection of a client. Dropped, it is neither counted nor logged.
 pub(super) struct Server {
     session: Rc<Session>,
     wire: Wire,
     /// Its place in the tunnels to the endpoint, if there are any.
     assigned: Option<Assigned>,
     endpoint: SocketAddr,
-    connection: Connection,
+    /// The facts of the connection, which is counted once it is relayed: its client may turn out to send requests.
+    opening: Box<Opening>,
     tracked: Tracked,
     seat: Seat,
     /// What the server said before its client did.
@@ -149,7 +150,7 @@ pub(super) async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     wire,
                     assigned,
                     endpoint: endpoint.hop.application(),
-                    connection: Connection::open(&waypoint.metrics, opening),
+                    opening: Box::new(opening),
                     tracked: Tracked::new(session, Some(rules)),
                     seat: waypoint.listing.enter(session.about("TCP")),
                     greeting: Bytes::new(),
@@ -302,12 +303,13 @@ impl Server {
             wire,
             assigned: _assigned,
             endpoint,
-            connection,
+            opening,
             tracked,
             seat,
             greeting,
             mut first,
         } = self;
+        let connection = Connection::open(&session.waypoint.metrics, *opening);
         let said = first.as_mut().map(|first| mem::take(&mut first.bytes));
         let said = (said.unwrap_or_default(), greeting);
         let counted = Counted {
@@ -338,8 +340,8 @@ impl Server {
         denial.is_some()
     }
 
-    /// Ends a connection that was never used.
-    pub(super) fn leave(self) {
+    /// Ends the connection of a client that has said nothing.
+    pub(super) fn end_unused(self) {
         self.finish(Ok(()));
     }
 
@@ -348,7 +350,8 @@ impl Server {
     }
 
     fn finish(self, outcome: Result<(), Failure>) {
-        connection_log::finish(&self.session, self.connection, Some(self.endpoint), outcome);
+        let connection = Connection::open(&self.session.waypoint.metrics, *self.opening);
+        connection_log::finish(&self.session, connection, Some(self.endpoint), outcome);
     }
 }
 

@@ -148,6 +148,10 @@ fn a_client_that_was_silent_for_long_may_still_speak_http() {
         tokio::time::sleep(2 * SILENCE).await;
         let request = "GET /late HTTP/1.1\r\nhost: a\r\n\r\n";
         talk(&mut stream, request, "HTTP/1.1 200 OK\r\n").await;
+        drop(stream);
+        world.logged(&["request complete", "/late"]).await;
+        let opened = world.metric("istio_tcp_connections_opened_total", &[]);
+        assert_eq!(opened, None, "no connection was relayed");
     });
 }
 

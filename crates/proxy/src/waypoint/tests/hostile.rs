@@ -257,6 +257,15 @@ fn a_silent_client_of_http2_is_not_relayed_past_the_search_for_tokens() {
             tokio::time::sleep(2 * SILENCE).await;
             let heard = soon("the end, or settings", stream.read_u8()).await;
             assert_eq!(heard.is_ok(), !searched, "{heard:?}");
+            if searched {
+                // One connection of a client is counted once, as refused.
+                let closed = |flags| {
+                    let label = format!("response_flags=\"{flags}\"");
+                    world.metric("istio_tcp_connections_closed_total", &[&label])
+                };
+                until("it is counted", || closed("DENY") == Some(1.0)).await;
+                assert_eq!(closed("-"), None);
+            }
         }
     });
 }
