@@ -12,7 +12,7 @@ use lateen_types::NamespacedName;
 use super::choose::NoEndpoint;
 use super::head;
 use super::record::Record;
-use super::relays::{CHANGED, Denial};
+use super::relays::{CHANGED, DRAINED, Denial};
 use super::upstream::UpstreamError;
 
 /// An answer of our own.
@@ -73,6 +73,8 @@ pub(super) const SLOW_HEAD: &str = "request_header_timeout";
 pub(super) const NO_HEALTHY: &str = "no_healthy_upstream";
 pub(super) const PROTOCOL_ERROR: &str = "protocol_error";
 pub(super) const TERMINATION: &str = "connection_termination";
+/// The client's connection was closed here. Envoy puts its reason into the parentheses, which is free text without spaces.
+pub(super) const CLOSED_HERE: &str = "downstream_local_disconnect(connection_drain)";
 
 /// The sentence for a request whose destination has left this waypoint.
 pub(super) const UNBOUND: &str = "the destination is no longer bound to this waypoint";
@@ -273,7 +275,7 @@ pub(super) fn before_answer(word: &str) -> Cow<'static, str> {
     format!("upstream_reset_before_response_started{{{word}}}").into()
 }
 
-/// The client has left, or has broken its protocol.
+/// The client has left, or has broken its protocol, or the end of a drain has cut its tunnel.
 pub(super) fn left(record: &Record, error: &Error) -> Outcome {
     let fault = match error {
         Error::Connection(error) => error.fault(),
@@ -287,6 +289,12 @@ pub(super) fn left(record: &Record, error: &Error) -> Outcome {
             if !record.is_answered() && status > 0 {
                 record.replied(status, None, 0);
             }
+        }
+        None if record.is_cut() => {
+            // Envoy has one flag for connections that either side closes (`ConnectionManagerImpl::onEvent`), and tells them apart by
+            // the details.
+            let flags = RequestFlags::DownstreamConnectionTermination;
+            record.fail(flags, CLOSED_HERE, DRAINED.to_owned());
         }
         None => record.left(error.to_string()),
     }

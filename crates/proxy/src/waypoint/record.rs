@@ -249,6 +249,11 @@ impl Record {
         add(&self.request.trailers, trailers.fields().lines_len());
     }
 
+    /// True once the end of a drain has cut the tunnels of clients.
+    pub(super) fn is_cut(&self) -> bool {
+        self.session.waypoint.has_cut()
+    }
+
     /// True once content or trailers of the request were taken: it cannot be sent again.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.get()

@@ -16,6 +16,9 @@ use super::session::Session;
 /// The sentence for a relay that later policies deny.
 pub(super) const CHANGED: &str = "connection closed due to policy change";
 
+/// The sentence for what the end of a drain cuts.
+pub(super) const DRAINED: &str = "connection closed due to connection drain";
+
 /// A relay under review.
 ///
 /// A new configuration only marks the relays whose rules it changes, and wakes them. Each is judged in its own task, so that

@@ -271,11 +271,16 @@ impl Waypoint {
         self.cut.notify_waiters();
     }
 
+    /// True once everything that is left is to end.
+    pub(super) fn has_cut(&self) -> bool {
+        self.is_cut.get()
+    }
+
     /// Resolves when everything that is left is to end.
     pub(super) async fn is_cut(&self) {
         loop {
             let told = self.cut.notified();
-            if self.is_cut.get() {
+            if self.has_cut() {
                 return;
             }
             told.await;

@@ -21,7 +21,7 @@ use super::dial::{Origin, Terms, open};
 use super::endpoint::Endpoint;
 use super::listing::Seat;
 use super::policy::{Judge, Verdict};
-use super::relays::{CHANGED, Tracked};
+use super::relays::{CHANGED, DRAINED, Tracked};
 use super::session::Session;
 use super::upstream::{Assigned, Wire};
 use crate::describe;
@@ -395,10 +395,7 @@ fn run<A: Duplex, B: Duplex>(
         let peer = session.peer_facts();
         let ended = tokio::select! {
             biased;
-            () = waypoint.is_cut() => Err((
-                ResponseFlags::ConnectionFailure,
-                "connection closed due to connection drain",
-            )),
+            () = waypoint.is_cut() => Err((ResponseFlags::ConnectionFailure, DRAINED)),
             _ = tracked.denied(|rules| Judge::stream_again(rules, &peer)) => {
                 Err((ResponseFlags::Denied, CHANGED))
             }

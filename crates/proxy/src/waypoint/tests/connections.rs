@@ -7,6 +7,7 @@ use lateen_exchange::Protocol;
 use lateen_http::Length;
 use lateen_netns::Keepalive;
 use lateen_proto::l7::Action;
+use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::workload::AppProtocol;
 use lateen_testkit::wds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -449,22 +450,37 @@ fn a_policy_that_comes_before_the_first_byte_keeps_that_from_the_server() {
 #[test]
 fn what_is_left_at_the_deadline_is_cut_and_logged() {
     local(async {
-        let world = World::start().await;
-        let never = |_, exchange: lateen_exchange::server::Exchange| async move {
-            Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
-        };
-        let application = Application::plain(world.endpoint(), Protocol::Http1, never).await;
-        let client = connection(world.stream().await, Protocol::Http1);
-        let exchange = client
-            .request(&head("GET", "/for-ever", &[]), None)
-            .unwrap();
-        until("it has come", || application.requests.get() == 1).await;
-        world.cut().await;
-        assert!(soon("the end", exchange.answer()).await.is_err());
-        world
-            .logged(&["request complete", "/for-ever", "status=0"])
-            .await;
-        until("the tunnel ends", || world.tunnels() == 0).await;
+        let format = "%DOWNSTREAM_REMOTE_ADDRESS% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%";
+        let own = [
+            "request complete",
+            "/for-ever",
+            "status=0",
+            "flags=\"DC\"",
+            "error=\"connection closed due to connection drain\"",
+        ];
+        let envoys = ["/for-ever 0 DC downstream_local_disconnect(connection_drain)"];
+        for (format, words) in [(None, &own[..]), (Some(format), &envoys[..])] {
+            for protocol in [Protocol::Http1, Protocol::Http2] {
+                let mut world = World::start().await;
+                if let Some(format) = format {
+                    world.log_in(Encoding::Text, format);
+                    world.configure().await;
+                }
+                let never = |_, exchange: lateen_exchange::server::Exchange| async move {
+                    Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
+                };
+                let application = Application::plain(world.endpoint(), protocol, never).await;
+                let client = connection(world.stream().await, protocol);
+                let exchange = client
+                    .request(&head("GET", "/for-ever", &[]), None)
+                    .unwrap();
+                until("it has come", || application.requests.get() == 1).await;
+                world.cut().await;
+                assert!(soon("the end", exchange.answer()).await.is_err());
+                world.logged(words).await;
+                until("the tunnel ends", || world.tunnels() == 0).await;
+            }
+        }
     });
 }
 
