@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub(crate) is_abandoned: bool,
     /// The sending direction of a tunnel is finished.
     pub(crate) is_finished: bool,
+    /// That direction is shut down, behind all of its bytes.
+    pub(crate) is_shut: bool,
     /// Bytes of heads, content and trailers in all exchanges, with the pieces that their readers took last.
     pub(crate) held: usize,
     /// Bytes that readers have taken so far. It goes round.
@@ -122,6 +124,7 @@ impl Shared {
             is_paused: false,
             is_abandoned: false,
             is_finished: false,
+            is_shut: false,
             held: 0,
             taken: 0,
             charge: account.map(Charge::new),

@@ -52,6 +52,19 @@ impl<IO> Driver<IO> {
         (self.transport.received(), self.transport.sent())
     }
 
+    /// Notes that our direction of a tunnel is shut down, for the task that waits for it.
+    fn note_shut(&self) {
+        let writer = {
+            let core = &mut *self.shared.borrow();
+            core.is_shut = true;
+            let entry = core.streams.get_mut(core.open);
+            entry.and_then(|entry| entry.writer.take())
+        };
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
     fn fail(&mut self, error: ConnectionError) {
         if let Codec::Http2(http2) = &mut self.shared.borrow().codec {
             // It has said why already if the peer broke a rule.
@@ -92,7 +105,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             wire::send(&mut self.transport, cx, &self.shared);
             if is_finished && self.is_flushed() {
                 // The tunnel's other direction goes on.
-                let _ = self.transport.poll_shutdown(cx);
+                let shut = self.transport.poll_shutdown(cx);
+                if shut.is_ready() && self.transport.failure().is_none() {
+                    self.note_shut();
+                }
             }
         }
         if self.shared.settle() {

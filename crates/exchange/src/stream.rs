@@ -147,6 +147,24 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
+    /// See [`Tunnel::poll_sent`](crate::Tunnel::poll_sent).
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let sent = {
+            let core = self.shared.borrow();
+            match core.is_http2() || core.is_shut {
+                true => Some(Ok(())),
+                false => core.failure(self.key).map(Err),
+            }
+        };
+        match sent {
+            Some(sent) => Poll::Ready(sent),
+            None => {
+                self.shared.wait(self.key, cx, |entry| &mut entry.writer);
+                Poll::Pending
+            }
+        }
+    }
+
     /// Sends a copy of the front of `bytes`, as much as there is room for, and gives its length.
     pub(crate) fn poll_copy(
         &self,

@@ -51,6 +51,24 @@ impl Tunnel {
     pub fn finish(&self) -> Result<(), Error> {
         self.stream.finish()
     }
+
+    /// Ready when our direction, which is finished, needs the driver no more. Over HTTP/1 all of its bytes were written then, and the byte
+    /// stream is shut down. Over HTTP/2 the connection goes on, and sends the rest of a stream that is dropped.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.stream.poll_sent(cx)
+    }
+
+    /// Bytes that were sent over HTTP/1 and wait to be written.
+    pub fn unsent(&self) -> usize {
+        let core = self.stream.shared.borrow();
+        match core.is_http2() {
+            true => 0,
+            false => core.queued(),
+        }
+    }
 }
 
 impl AsyncRead for Tunnel {

@@ -2,13 +2,18 @@
 
 mod common;
 
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
 use common::{
     PIPE, PROTOCOLS, answer, canonical, connect, content, head, local, pair, serve, text,
 };
-use lateen_exchange::{Config, Error, Protocol, Tunnel, client, server};
+use lateen_exchange::{Config, ConnectionError, Error, Protocol, Tunnel, client, server};
 use lateen_http::{Canonical, FramedRequest, Length, PeerKind, Status, Upgrade};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, duplex, split};
-use tokio::task::{spawn_local, yield_now};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, split};
+use tokio::task::{JoinHandle, spawn_local, yield_now};
+use tokio::time::timeout;
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
@@ -176,4 +181,78 @@ fn tunnel_carries_another_connection() {
             });
         }
     }
+}
+
+/// A tunnel of HTTP/1 that is finished behind more bytes than the pipe holds, its driver, and its peer, which has ended its direction.
+async fn finished() -> (
+    Tunnel,
+    JoinHandle<Result<(), ConnectionError>>,
+    DuplexStream,
+    Bytes,
+) {
+    let (ours, mut peer) = duplex(PIPE);
+    let (handle, connection) = client::open(ours, Config::new(Protocol::Http1));
+    let driver = spawn_local(connection);
+    let exchange = handle.connect(&connect("a:443")).expect("it is ready");
+    let accepted = b"HTTP/1.1 200 OK\r\n\r\n";
+    peer.write_all(accepted).await.expect("there is room");
+    peer.shutdown().await.expect("it is open");
+    answer(&exchange).await.expect("an answer");
+    let mut tunnel = exchange.into_tunnel().expect("it is accepted");
+    let said = common::pattern(3 * PIPE);
+    tunnel.write_all(&said).await.expect("there is room");
+    assert_eq!(tunnel.read(&mut [0]).await.expect("it is open"), 0);
+    tunnel.finish().expect("it is open");
+    let sent = timeout(Duration::from_millis(100), tunnel_is_sent(&tunnel)).await;
+    assert!(sent.is_err(), "{sent:?}");
+    assert!(tunnel.unsent() > 0);
+    (tunnel, driver, peer, said)
+}
+
+async fn tunnel_is_sent(tunnel: &Tunnel) -> Result<(), Error> {
+    poll_fn(|cx| tunnel.poll_sent(cx)).await
+}
+
+#[test]
+fn finished_tunnel_of_http1_is_sent_once_its_last_byte_is_written() {
+    local(async {
+        let (tunnel, driver, mut peer, said) = finished().await;
+        let mut heard = Vec::new();
+        let read = async {
+            // The pipe holds the rest then.
+            heard.resize(2 * PIPE + PIPE / 2, 0);
+            peer.read_exact(&mut heard).await.expect("it comes");
+        };
+        let (sent, ()) = tokio::join!(tunnel_is_sent(&tunnel), read);
+        sent.expect("it is written");
+        assert_eq!(tunnel.unsent(), 0);
+        drop(tunnel);
+        driver.await.expect("no panic").expect("an orderly end");
+        peer.read_to_end(&mut heard).await.expect("it comes");
+        assert!(heard.ends_with(&said));
+    });
+}
+
+#[test]
+fn finished_tunnel_of_http1_that_is_cut_is_not_sent() {
+    local(async {
+        let (tunnel, driver, _peer, _) = finished().await;
+        driver.abort();
+        let sent = tunnel_is_sent(&tunnel).await;
+        assert!(matches!(sent, Err(Error::Connection(_))), "{sent:?}");
+    });
+}
+
+#[test]
+fn finished_tunnel_of_http2_needs_no_wait() {
+    local(async {
+        let pair = pair(Protocol::Http2);
+        serve(pair.server, accept);
+        let exchange = pair.handle.connect(&connect("a:443")).expect("it is ready");
+        answer(&exchange).await.expect("an answer");
+        let mut tunnel = exchange.into_tunnel().expect("it is accepted");
+        tunnel.write_all(b"hello").await.expect("there is room");
+        tunnel.finish().expect("it is open");
+        tunnel_is_sent(&tunnel).await.expect("it is open");
+    });
 }

@@ -23,6 +23,9 @@ pub(super) enum Stopped {
         "half-close time-out: one direction had ended, and nothing came the other way for {0:?}"
     )]
     HalfClosed(Duration),
+    /// Both directions had ended, and the endpoint took nothing of the last bytes for so long.
+    #[error("half-close time-out: the endpoint took nothing of the client's last bytes for {0:?}")]
+    Untaken(Duration),
 }
 
 /// The side of a direction that broke off.
@@ -93,6 +96,9 @@ impl Direction {
 /// Relays between two tunnels: that of the client below, and that of the endpoint above. `half_closed` is the time that one direction may
 /// move nothing after the other has ended. `count` is told the bytes of each direction: up, then down.
 ///
+/// A connection of HTTP/1 to the endpoint ends with its request, so its last bytes are waited for. The connection of the client writes its
+/// own by itself.
+///
 /// # Errors
 /// See [`Stopped`]. Both tunnels are dropped, which each side sees as a reset.
 pub(super) async fn relay(
@@ -104,17 +110,26 @@ pub(super) async fn relay(
     let (mut up, mut down) = (Direction::default(), Direction::default());
     // Most relays never need it.
     let mut still: Option<Pin<Box<Sleep>>> = None;
+    // Bytes to the endpoint that waited when the relay looked last, behind both ends.
+    let mut unsent = 0;
     poll_fn(|cx| {
         let turned = up.turn(cx, &mut below, &above);
         let (sent, is_up_over) = turned.map_err(Broken::up)?;
         let turned = down.turn(cx, &mut above, &below);
         let (received, is_down_over) = turned.map_err(Broken::down)?;
         count(sent, received);
-        if is_up_over && is_down_over {
-            return Poll::Ready(Ok(()));
+        let is_over = is_up_over && is_down_over;
+        if is_over && let Poll::Ready(sent) = above.poll_sent(cx) {
+            return Poll::Ready(sent.map_err(Stopped::Endpoint));
         }
-        // While the client is not read, nothing else says that it has left.
-        if (is_up_over || !up.waiting.is_empty())
+        let before = unsent;
+        if is_over {
+            unsent = above.unsent();
+        }
+        let has_moved = sent + received > 0 || unsent < before;
+        // While the client is not read, nothing else says that it has left. One that has said and heard all may leave.
+        if !is_over
+            && (is_up_over || !up.waiting.is_empty())
             && let Poll::Ready(error) = below.poll_gone(cx)
         {
             return Poll::Ready(Err(Stopped::Client(error)));
@@ -123,7 +138,7 @@ pub(super) async fn relay(
             Some(limit) if is_up_over || is_down_over => {
                 let timer = match &mut still {
                     Some(timer) => {
-                        if sent + received > 0 {
+                        if has_moved {
                             timer.as_mut().reset(Instant::now() + limit);
                         }
                         timer
@@ -131,7 +146,10 @@ pub(super) async fn relay(
                     none => none.insert(Box::pin(sleep(limit))),
                 };
                 let over = timer.as_mut().poll(cx);
-                over.map(|()| Err(Stopped::HalfClosed(limit)))
+                over.map(|()| match is_over {
+                    true => Err(Stopped::Untaken(limit)),
+                    false => Err(Stopped::HalfClosed(limit)),
+                })
             }
             _ => Poll::Pending,
         }

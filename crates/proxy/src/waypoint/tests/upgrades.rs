@@ -10,9 +10,10 @@ use lateen_http::WebSocketKey;
 use lateen_proto::l7::Action;
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::task::spawn_local;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, spawn_local};
 
+use super::first_bytes::narrow;
 use super::policy::{from, method, path};
 use super::world::{World, local};
 use super::{connection, get, head, talk};
@@ -369,5 +370,71 @@ fn a_client_that_has_said_all_and_leaves_ends_its_relay_though_the_endpoint_says
         tokio::time::sleep(Duration::from_millis(100)).await;
         drop(relay);
         world.logged(&["/silent", "bytes_recv="]).await;
+    });
+}
+
+/// More bytes than the kernel holds for [`narrow`], and fewer than a connection of HTTP/1 may have waiting beside them.
+const LAST: usize = 200 * 1024;
+
+/// A relay whose endpoint has ended its direction, and whose client has said all and ended as well. The endpoint goes on with `serve`.
+async fn half_ended<T: 'static, F: Future<Output = T> + 'static>(
+    world: &World,
+    serve: impl FnOnce(TcpStream) -> F + 'static,
+) -> (Stream, JoinHandle<T>) {
+    let listener = narrow(world.endpoint());
+    let served = spawn_local(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let answer = answer_to(&read_head(&mut stream).await);
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        serve(stream).await
+    });
+    let mut stream = world.stream().await;
+    let request = "CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let head = soon("a head", read_head(&mut stream)).await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    soon("a write", stream.write_all(&[7; LAST])).await.unwrap();
+    stream.shutdown().await.unwrap();
+    (stream, served)
+}
+
+#[test]
+fn an_endpoint_that_has_ended_gets_the_last_byte_of_the_client_though_it_reads_late() {
+    local(async {
+        let world = World::start().await;
+        let (_stream, served) = half_ended(&world, |mut stream| async move {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let mut heard = Vec::new();
+            let _ = stream.read_to_end(&mut heard).await;
+            heard.len()
+        })
+        .await;
+        assert_eq!(soon("the end", served).await.unwrap(), LAST);
+        world
+            .logged(&["method=\"CONNECT\"", "status=200", "flags=\"-\""])
+            .await;
+    });
+}
+
+#[test]
+fn last_bytes_that_an_endpoint_does_not_take_are_given_up_after_the_half_close_limit() {
+    local(async {
+        let world = World::limited(|config| {
+            let half_closed = Some(Duration::from_millis(300));
+            config.limits = lateen_relay::Limits::new(None, half_closed);
+        })
+        .await;
+        let (_stream, _served) = half_ended(&world, |stream| async move {
+            let _unread = stream;
+            std::future::pending::<()>().await;
+        })
+        .await;
+        let words = [
+            "method=\"CONNECT\"",
+            "flags=\"UC\"",
+            "the endpoint took nothing",
+        ];
+        world.logged(&words).await;
     });
 }
