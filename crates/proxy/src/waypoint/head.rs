@@ -63,11 +63,11 @@ pub(super) fn asks_for_tunnel(head: &Canonical) -> bool {
     }
 }
 
-/// True of a call of gRPC.
+/// True of a call of gRPC. A request for a tunnel is none, whatever its content type says: the 200 with which a call is refused would
+/// tell its client that the tunnel is open (RFC 9110 §9.3.6, RFC 8441 §5).
 pub(super) fn is_grpc(head: &Canonical) -> bool {
-    fields(head)
-        .get(Known::ContentType)
-        .is_some_and(grpc::is_grpc)
+    let content_type = fields(head).get(Known::ContentType);
+    content_type.is_some_and(grpc::is_grpc) && !asks_for_tunnel(head)
 }
 
 /// The time that the client of a call of gRPC gives it, if it says so.

@@ -68,15 +68,22 @@ fn answer_to(head: &str) -> String {
     )
 }
 
-/// A relay of HTTP/1 behind a request, after a few bytes.
-async fn relay(world: &World, line: &str, fields: &[(&str, &str)]) -> Stream {
-    let mut stream = world.stream().await;
+/// The head of a request of HTTP/1.
+fn request(line: &str, fields: &[(&str, &str)]) -> String {
     let fields: String = fields
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
-    let request = format!("{line} HTTP/1.1\r\nhost: a:80\r\n{fields}\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    format!("{line} HTTP/1.1\r\nhost: a:80\r\n{fields}\r\n")
+}
+
+/// A relay of HTTP/1 behind a request, after a few bytes.
+async fn relay(world: &World, line: &str, fields: &[(&str, &str)]) -> Stream {
+    let mut stream = world.stream().await;
+    stream
+        .write_all(request(line, fields).as_bytes())
+        .await
+        .unwrap();
     let head = soon("a head", read_head(&mut stream)).await;
     assert!(
         head.starts_with("HTTP/1.1 101") || head.starts_with("HTTP/1.1 200"),
@@ -135,6 +142,39 @@ fn a_later_policy_cuts_tunnels_of_connect_by_their_method() {
             .logged(&["method=\"CONNECT\"", "policy=default/no-tunnels"])
             .await;
         talk(&mut other, "still", "still").await;
+    });
+}
+
+#[test]
+fn a_refused_tunnel_is_not_200_though_its_request_says_that_it_is_a_call_of_grpc() {
+    local(async {
+        let grpc = ("content-type", "application/grpc");
+        let mut world = World::start().await;
+        world.put_policy("nobody", Action::Allow, vec![from("nobody")]);
+        world.configure().await;
+        for line in ["CONNECT a:80", "GET /chat"] {
+            let mut stream = world.stream().await;
+            let mut fields = vec![grpc];
+            if line.starts_with("GET") {
+                fields.extend(HANDSHAKE);
+            }
+            stream
+                .write_all(request(line, &fields).as_bytes())
+                .await
+                .unwrap();
+            let head = soon("a head", read_head(&mut stream)).await;
+            assert!(head.starts_with("HTTP/1.1 403 "), "{line}: {head}");
+        }
+        let client = connection(world.stream().await, Protocol::Http2);
+        until("extended CONNECT is allowed", || {
+            client.allows_extended_connect()
+        })
+        .await;
+        let [a, b, c, d] = HANDSHAKE;
+        let handshake = head("GET", "/chat", &[a, b, c, d, grpc]);
+        let exchange = client.request(&handshake, None).unwrap();
+        let answer = soon("an answer", exchange.answer()).await.unwrap();
+        assert_eq!(answer.status().code(), 403);
     });
 }
 
