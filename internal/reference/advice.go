@@ -39,7 +39,7 @@ var advice = []advised{
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
 		{"Requests, in a role that reads them (a node proxy shows none of these)", []metricAdvice{
-			{"istio_requests_total", "rate: requests that ended. `response_code` is what the client got, 0 for nothing; a call of gRPC that the proxy refuses gets 200, and `grpc_response_status` says why; `response_flags` is the proxy's part in it, `-` for none"},
+			{"istio_requests_total", "rate: requests that ended. `response_code` is what the client got, 0 for nothing; a call of gRPC that the proxy refuses gets 200, and `grpc_response_status` says why. Where an endpoint gives none, it follows from `response_code`; `response_flags` is the proxy's part in it, `-` for none"},
 			{"istio_request_duration_milliseconds", "from a request's first byte to the last byte of its response; buckets as Istio has them"},
 			{"istio_request_bytes", "headers, body and trailers, from clients to servers"},
 			{"istio_response_bytes", "headers, body and trailers, from servers to clients"},

@@ -118,7 +118,11 @@ pub const REQUEST_FIELDS: &[Field] = &[
         "the status of the answer; 0 without one. A call of gRPC that is refused gets 200, and `grpc_status` says why",
     ),
     field("flags", "always", "Envoy's flags; `-` for none"),
-    field("grpc_status", "if it is a call of gRPC", "its status"),
+    field(
+        "grpc_status",
+        "if it is a call of gRPC that was answered",
+        "its status. Where the endpoint gave none, it follows from `status`, as in Envoy: 14 for 503, 2 for 200",
+    ),
     field(
         "policy",
         "if a policy refused it",

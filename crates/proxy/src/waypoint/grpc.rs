@@ -52,6 +52,18 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
+/// The status that an answer has which does not give one (gRPC's http-grpc-status-mapping).
+pub(super) fn status_of_http(status: u16) -> u32 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502 | 503 | 504 => 14,
+        _ => 2,
+    }
+}
+
 /// The number of a status, as it stands in `grpc-status`.
 pub(super) fn status(value: &[u8]) -> Option<u32> {
     std::str::from_utf8(value).ok()?.parse().ok()

@@ -5,6 +5,7 @@ use lateen_exchange::{Error, server};
 use lateen_http::{Canonical, FieldName, FieldValue, Known, Length, Status};
 
 use super::date;
+use super::grpc;
 use super::head;
 
 /// The challenge that 401 must have (RFC 9110 §15.5.2), for a token that is not accepted (RFC 6750 §3.1).
@@ -68,16 +69,11 @@ fn field(name: Known, value: Bytes) -> (FieldName, FieldValue) {
     (name.into(), value)
 }
 
-/// The status of gRPC for a status of HTTP (gRPC's http-grpc-status-mapping). An answer that came too late is DEADLINE_EXCEEDED, as
-/// in Envoy: clients repeat calls for UNAVAILABLE, which the mapping has for 504.
+/// The status of gRPC for a status of HTTP. An answer that came too late is DEADLINE_EXCEEDED, as in Envoy: clients repeat calls for
+/// UNAVAILABLE, which gRPC's mapping has for 504.
 fn grpc_status(status: u16) -> u32 {
     match status {
-        400 => 13,
-        401 => 16,
-        403 => 7,
-        404 => 12,
-        429 | 502 | 503 => 14,
         504 => 4,
-        _ => 2,
+        status => grpc::status_of_http(status),
     }
 }

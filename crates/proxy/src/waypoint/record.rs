@@ -409,7 +409,7 @@ impl Record {
                 None => Protocol::Http,
             },
             code: self.status.get(),
-            grpc_status: grpc.and(self.grpc_status.get()).map(GrpcStatus::new),
+            grpc_status: grpc.and(self.grpc_status()).map(GrpcStatus::new),
             flags: self.flags.get(),
             duration,
             request_bytes: self.request.total(),
@@ -476,7 +476,7 @@ impl Record {
     fn log_outcome(&self, line: &mut Line, duration: Duration) {
         line.number("status", self.status.get().into());
         line.text("flags", self.flags.get().as_str());
-        if let Some(status) = self.grpc_status.get() {
+        if let Some(status) = self.grpc_status() {
             line.number("grpc_status", status.into());
         }
         let reason = self.reason.borrow();

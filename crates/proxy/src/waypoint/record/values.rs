@@ -11,6 +11,7 @@ use super::Record;
 use crate::waypoint::access_log::{
     Address, GrpcForm, Header, HeaderName, Operator, Part, Value, Values,
 };
+use crate::waypoint::grpc::status_of_http;
 use crate::waypoint::head;
 use crate::waypoint::session::Session;
 
@@ -97,7 +98,7 @@ impl Values for Record {
                 address(served.as_ref().and_then(|served| served.local.get()), *part)
             }
             Operator::GrpcStatus(form) => {
-                let status = self.grpc.get().and(self.grpc_status.get());
+                let status = self.grpc.get().and(self.grpc_status());
                 status.map_or(Value::Nothing, |status| grpc(status, *form))
             }
             // Routes have no names of their own yet. It is Istio's for a service without one.
@@ -111,6 +112,15 @@ impl Values for Record {
 }
 
 impl Record {
+    /// The status of gRPC. That of HTTP stands for one that the answer to a call did not give, as in Envoy: a client does the same.
+    pub(super) fn grpc_status(&self) -> Option<u32> {
+        let inferred = || match (self.grpc.get(), self.status.get()) {
+            (Some(_), status @ 1..) => Some(status_of_http(status)),
+            _ => None,
+        };
+        self.grpc_status.get().or_else(inferred)
+    }
+
     /// The value of a field of the request, which must be noted.
     fn named<'a>(&'a self, name: &'a HeaderName) -> Option<&'a [u8]> {
         let head = self.head.get()?;

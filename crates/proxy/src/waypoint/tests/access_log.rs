@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use lateen_exchange::Protocol;
+use lateen_h2::Code;
+use lateen_http::{Canonical, Length, Status};
 use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::l7::{Action, Operation, Rule, StringMatch, string_match::Match};
 use lateen_proto::workload::AppProtocol;
@@ -222,6 +224,65 @@ fn an_endpoint_that_breaks_off_is_told_by_how_far_it_came() {
         ] {
             let line = world.logged(&[&expected[..5]]).await;
             assert!(line.ends_with(expected), "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_call_of_grpc_whose_answer_gives_no_status_has_the_one_that_follows_from_http() {
+    local(async {
+        let format =
+            "%UPSTREAM_HOST% %REQ(:PATH)% %RESPONSE_CODE% %GRPC_STATUS% %GRPC_STATUS(NUMBER)%";
+        let world = logging(Encoding::Text, format).await;
+        let is_read = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&is_read);
+        let serve = move |request, exchange: lateen_exchange::server::Exchange| {
+            let Canonical::Request(head) = super::canonical(request) else {
+                panic!("no CONNECT is asked for")
+            };
+            let (path, seen) = (head.path().target().to_vec(), Rc::clone(&seen));
+            async move {
+                let status = match &path[..] {
+                    b"/a.B/Cut" => return break_off(exchange, seen, Code::INTERNAL_ERROR).await,
+                    b"/a.B/Down" => Status::new(503).unwrap(),
+                    _ => Status::OK,
+                };
+                exchange.reply(status, &[], Length::Known(0))?;
+                exchange.finish()
+            }
+        };
+        let _application = Application::plain(world.endpoint(), Protocol::Http2, serve).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        let call = |path| {
+            let fields = [("content-type", "application/grpc"), ("te", "trailers")];
+            client.request(&head("POST", path, &fields), None).unwrap()
+        };
+        for path in ["/a.B/Down", "/a.B/Silent"] {
+            let call = call(path);
+            call.finish().unwrap();
+            answer(&call).await;
+        }
+        let cut = call("/a.B/Cut");
+        cut.finish().unwrap();
+        cut.answer().await.unwrap();
+        assert!(cut.data().await.unwrap().is_some());
+        is_read.set(true);
+        assert!(cut.data().await.is_err());
+        for (path, expected) in [
+            ("/a.B/Down", "503 Unavailable 14"),
+            ("/a.B/Silent", "200 Unknown 2"),
+            ("/a.B/Cut", "200 Unknown 2"),
+        ] {
+            let line = world.logged(&[path]).await;
+            assert!(line.ends_with(expected), "{line}");
+        }
+        for labels in [
+            ["response_code=\"503\"", "grpc_response_status=\"14\""],
+            ["response_flags=\"-\"", "grpc_response_status=\"2\""],
+            ["response_flags=\"UR\"", "grpc_response_status=\"2\""],
+        ] {
+            let found = world.metric("istio_requests_total", &labels);
+            assert_eq!(found, Some(1.0), "{labels:?}");
         }
     });
 }
