@@ -64,6 +64,28 @@ impl Table {
         table
     }
 
+    /// The table of those that `keep` admits. It gets each as a draw would give it.
+    pub fn only(&self, mut keep: impl FnMut(Drawn) -> bool) -> Self {
+        let others = self.entries.len().saturating_sub(1);
+        let mut kept = Vec::new();
+        let mut start = 0;
+        for &Rank { rank, end } in &self.ranks {
+            for entry in &self.entries[start..end] {
+                let drawn = Drawn {
+                    item: entry.item,
+                    rank,
+                    others,
+                    avoided: false,
+                };
+                if keep(drawn) {
+                    kept.push((entry.item, rank, entry.weight));
+                }
+            }
+            start = end;
+        }
+        Self::new(kept)
+    }
+
     /// How many there are to draw from.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -181,6 +203,21 @@ mod tests {
     fn nothing_comes_of_nothing() {
         assert_eq!(Table::new([]).draw(|_| false, &mut |_| 0), None);
         assert_eq!(Table::new([(0, 3, 0)]).draw(|_| false, &mut |_| 0), None);
+    }
+
+    #[test]
+    fn a_table_of_some_is_the_table_that_is_made_of_them() {
+        let all = [(0, 1, 3), (1, 2, 1), (2, 1, 0), (3, 1, 2), (4, 0, 5)];
+        let table = Table::new(all);
+        let mut seen = Vec::new();
+        let some = table.only(|drawn| {
+            assert!(!drawn.avoided && drawn.others == 3);
+            seen.push((drawn.item, drawn.rank));
+            drawn.item != 0
+        });
+        assert_eq!(seen, [(1, 2), (0, 1), (3, 1), (4, 0)]);
+        assert_eq!(some, Table::new(all.into_iter().skip(1)));
+        assert!(table.only(|_| false).is_empty());
     }
 
     #[test]

@@ -45,6 +45,14 @@ impl Candidates {
         })
     }
 
+    /// Those that `keep` admits, with their numbers. It gets each as a draw would give it.
+    pub fn only(&self, mut keep: impl FnMut(&Drawn) -> bool) -> Self {
+        Self {
+            table: Arc::new(self.table.only(|drawn| keep(&drawn))),
+            ..self.clone()
+        }
+    }
+
     /// Numbers of endpoints are below this one.
     pub fn bound(&self) -> usize {
         self.endpoints.len()

@@ -15,7 +15,7 @@ use lateen_types::{Strng, WorkloadUid};
 use super::destination::Target;
 use super::endpoint::Endpoint;
 use super::hop::AddressSource;
-use super::service_view::{Drawn, KnownEndpoint, NotDrawn, Way};
+use super::service_view::{Drawn, Excluded, KnownEndpoint, NotDrawn, Way};
 use super::session::Session;
 use super::strict::{self, PlainTextForbidden};
 use super::view::View;
@@ -184,8 +184,8 @@ impl NoEndpoint {
 const SEARCH: Duration = Duration::from_secs(10);
 
 /// Chooses an endpoint that was not tried and may be sent what it speaks. The waypoint must know its address, and dial such addresses.
-/// Endpoints that are passed by count as tried. Of two that are drawn, the one with fewer requests under way in `protocol` is taken;
-/// without a protocol the first is. `host` gives the host that the client names, in lower case.
+/// Endpoints that are passed by count as tried, and those that no request can use are looked at once a view. Of two that are drawn, the
+/// one with fewer requests under way in `protocol` is taken; without a protocol the first is. `host` gives the host that the client names, in lower case.
 ///
 /// # Errors
 /// See [`NoEndpoint`].
@@ -203,23 +203,55 @@ pub(super) async fn choose<'h>(
             Err(NoEndpoint::Tried) if tried.take_up() => continue,
             Err(why) => {
                 let Some(endpoint) = why.blamed().filter(|_| tried.may_search()) else {
+                    let forbidden = forbidden.or_else(|| match why {
+                        NoEndpoint::Tried => excluded(session, view),
+                        _ => None,
+                    });
                     return Err(forbidden.unwrap_or(why));
                 };
                 tried.pass_by(endpoint);
+                if let NoEndpoint::RefusedBehind { .. } = why {
+                    exclude(session, view);
+                }
                 forbidden.get_or_insert(why);
                 tokio::task::consume_budget().await;
                 continue;
             }
         };
         let endpoint = &known.endpoint;
-        let why = strict::forbidden(view, endpoint).map(NoEndpoint::from);
-        let Some(why) = why.or_else(|| on_own_machine(session, view, endpoint)) else {
+        let Some(why) = forbids(session, view, endpoint) else {
             return Ok(known);
         };
         tried.add_all_of(&known.endpoint);
+        exclude(session, view);
         forbidden.get_or_insert(why);
         // A service may have thousands of them.
         tokio::task::consume_budget().await;
+    }
+}
+
+/// The reason for which an endpoint may not be sent what it speaks, if there is one.
+fn forbids(session: &Session, view: &View, endpoint: &Endpoint) -> Option<NoEndpoint> {
+    let why = strict::forbidden(view, endpoint).map(NoEndpoint::from);
+    why.or_else(|| on_own_machine(session, view, endpoint))
+}
+
+/// Leaves the endpoints out of further draws that no request can use in this view.
+fn exclude(session: &Session, view: &View) {
+    if let Some(service) = session.service_view(view) {
+        service.exclude(view, |endpoint| forbids(session, view, endpoint).is_some());
+    }
+}
+
+/// The reason for which one of those endpoints cannot be used.
+fn excluded(session: &Session, view: &View) -> Option<NoEndpoint> {
+    let service = session.service_view(view)?;
+    match service.excluded()? {
+        Excluded::Forbidden(endpoint) => forbids(session, view, endpoint),
+        Excluded::Unreachable(endpoint, refusal) => Some(NoEndpoint::RefusedBehind {
+            endpoint: endpoint.clone(),
+            refusal: refusal.clone(),
+        }),
     }
 }
 

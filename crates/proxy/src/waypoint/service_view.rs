@@ -1,6 +1,6 @@
 //! One service in one view: the rules of its requests, and the ways to its endpoints. They are looked up once for all requests.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -32,8 +32,25 @@ pub(super) struct ServiceView {
     pub(super) rules: Arc<RequestRules>,
     /// The endpoints to draw from; `None` if the service has none, or goes to the address that the client dialled.
     candidates: Option<Candidates>,
+    /// The same without those that no request can use, once a request has met one.
+    usable: OnceCell<Usable>,
     /// By their numbers the endpoints to which each draw leads by the same way. Empty before the first draw.
     known: RefCell<Vec<Option<Rc<KnownEndpoint>>>>,
+}
+
+/// The endpoints of a view that requests can use.
+struct Usable {
+    candidates: Candidates,
+    /// The first of the others.
+    excluded: Option<Excluded>,
+}
+
+/// An endpoint that no request can use in a view.
+pub(super) enum Excluded {
+    /// It may not be sent what it speaks.
+    Forbidden(Endpoint),
+    /// No way leads there.
+    Unreachable(WorkloadUid, Refusal),
 }
 
 /// An endpoint and its connections.
@@ -105,6 +122,7 @@ impl ServiceView {
             number: view.number,
             rules: Arc::clone(view.request_rules(Some(service))),
             candidates,
+            usable: OnceCell::new(),
             known: RefCell::default(),
         }
     }
@@ -125,8 +143,14 @@ impl ServiceView {
         avoid: impl Fn(&Workload) -> bool,
         mut random: impl FnMut(u64) -> u64,
     ) -> Option<Result<Drawn, NotDrawn>> {
-        let candidates = self.candidates.as_ref()?;
-        let drawn = candidates.draw(&avoid, &mut random)?;
+        let usable = self.usable.get();
+        let candidates = match usable {
+            Some(usable) => &usable.candidates,
+            None => self.candidates.as_ref()?,
+        };
+        let Some(drawn) = candidates.draw(&avoid, &mut random) else {
+            return usable.map(|_| Err(NotDrawn::Avoided));
+        };
         let item = drawn.item as usize;
         if let Some(Some(known)) = self.known.borrow().get(item) {
             if drawn.avoided {
@@ -137,17 +161,7 @@ impl ServiceView {
                 others: drawn.others,
             }));
         }
-        let asks = Cell::new(false);
-        let avoid = |workload: &Workload| {
-            asks.set(true);
-            avoid(workload)
-        };
-        let random = &mut |below| {
-            asks.set(true);
-            random(below)
-        };
-        let View { snapshot, own, .. } = view;
-        let reached = candidates.reach(snapshot, own, &drawn, &avoid, random);
+        let (reached, asks) = reach(candidates, view, &drawn, avoid, random);
         let choice = match reached {
             // The gateway of another network may choose another endpoint each time.
             Ok(choice) if !choice.avoided => choice,
@@ -160,7 +174,7 @@ impl ServiceView {
                 }));
             }
         };
-        if asks.get() || matches!(choice.next_hop, NextHop::Resolve(_)) {
+        if asks || matches!(choice.next_hop, NextHop::Resolve(_)) {
             return Some(Ok(choice.into()));
         }
         let known = Rc::new(KnownEndpoint::from(Endpoint::of(choice.next_hop)));
@@ -176,6 +190,69 @@ impl ServiceView {
             others: drawn.others,
         }))
     }
+
+    /// Leaves the endpoints out of all further draws that no request can use in this view: those that `forbids` says yes to, and those
+    /// to which no way leads. It does so once. A request that draws such an endpoint calls it, since it would look at each of them
+    /// otherwise, and there may be thousands.
+    ///
+    /// An endpoint stays whose way depends on the draw, or whose address has still to be found.
+    pub(super) fn exclude(&self, view: &View, forbids: impl Fn(&Endpoint) -> bool) {
+        let Some(all) = &self.candidates else {
+            return;
+        };
+        self.usable.get_or_init(|| {
+            let mut excluded = None;
+            let candidates = all.only(|drawn| {
+                let why = match reach(all, view, drawn, |_| false, |_| 0) {
+                    (_, true) => return true,
+                    (Ok(choice), _) if matches!(choice.next_hop, NextHop::Resolve(_)) => {
+                        return true;
+                    }
+                    (Ok(choice), _) => match Endpoint::of(choice.next_hop) {
+                        endpoint if forbids(&endpoint) => Excluded::Forbidden(endpoint),
+                        _ => return true,
+                    },
+                    (Err(refusal), _) => match all.workload(drawn) {
+                        Some(workload) => Excluded::Unreachable(workload.uid.clone(), refusal),
+                        None => return true,
+                    },
+                };
+                excluded.get_or_insert(why);
+                false
+            });
+            Usable {
+                candidates,
+                excluded,
+            }
+        });
+    }
+
+    /// One of the endpoints that draws leave out.
+    pub(super) fn excluded(&self) -> Option<&Excluded> {
+        self.usable.get()?.excluded.as_ref()
+    }
+}
+
+/// The way to an endpoint that was drawn, and whether another draw of it may lead another way.
+fn reach(
+    candidates: &Candidates,
+    view: &View,
+    drawn: &lateen_balance::Drawn,
+    avoid: impl Fn(&Workload) -> bool,
+    mut random: impl FnMut(u64) -> u64,
+) -> (Result<Choice, Refusal>, bool) {
+    let asks = Cell::new(false);
+    let avoid = |workload: &Workload| {
+        asks.set(true);
+        avoid(workload)
+    };
+    let random = &mut |below| {
+        asks.set(true);
+        random(below)
+    };
+    let View { snapshot, own, .. } = view;
+    let reached = candidates.reach(snapshot, own, drawn, &avoid, random);
+    (reached, asks.get())
 }
 
 impl KnownEndpoint {
@@ -216,8 +293,148 @@ impl From<Choice> for Drawn {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use lateen_config::{Batch, Store, l7 as kinds};
+    use lateen_proto::l7;
+    use lateen_testkit::{identity, wds};
+    use lateen_types::NamespacedName;
+    use prost::Message as _;
+
     use super::*;
     use crate::waypoint::hop::{AddressSource, Hop};
+    use crate::waypoint::own::Own;
+
+    /// The address of an endpoint.
+    fn address(number: usize) -> IpAddr {
+        [192, 0, 2, number as u8].into()
+    }
+
+    /// The view of a waypoint, and the service `web` with so many endpoints in plain text. The address of the first one belongs to
+    /// a service without endpoints.
+    fn view(endpoints: usize) -> (View, Rc<ServiceView>) {
+        let gateway = NamespacedName::new("default", "gate");
+        let mut store = Store::new("", None).of_gateway(gateway.clone());
+        let resource = l7::Gateway {
+            namespace: "default".to_owned(),
+            name: "gate".to_owned(),
+            identity: "default/gate".to_owned(),
+            settings: Some(l7::MeshSettings {
+                trust_domain: "cluster.local".to_owned(),
+                connect_timeout_ms: 10_000,
+                ..l7::MeshSettings::default()
+            }),
+            ..l7::Gateway::default()
+        };
+        let batch = Batch {
+            upserts: vec![("default/gate".into(), resource.encode_to_vec().into())],
+            ..Batch::new(&kinds::GATEWAY)
+        };
+        let refused = store.apply(&batch);
+        assert!(refused.is_empty(), "{refused:?}");
+        let mut put = |name: &str, resource| store.upsert(name, resource).unwrap();
+        let own = wds::workload("gate", "n1", [198, 51, 100, 1].into());
+        put(&own.uid.clone(), wds::workload_resource(own));
+        for (name, vip) in [("web", [203, 0, 113, 1].into()), ("empty", address(0))] {
+            let service = wds::service(name, vip, 80, 8080);
+            put(
+                &wds::service_name("default", name),
+                wds::service_resource(service),
+            );
+        }
+        for number in 0..endpoints {
+            let mut endpoint = wds::workload(&format!("e{number}"), "n2", address(number));
+            if number == 0 {
+                // An address of a pod is the pod's.
+                endpoint.uid = "Kubernetes/networking.istio.io/WorkloadEntry/default/e0".to_owned();
+            }
+            let endpoint = wds::serving(wds::plain(endpoint), "web", 80, 80);
+            put(&endpoint.uid.clone(), wds::workload_resource(endpoint));
+        }
+        let own = Own {
+            gateway,
+            pod: "gate".into(),
+            uid: WorkloadUid(wds::uid("default", "gate").as_str().into()),
+            identity: identity("gate"),
+        };
+        let view = View::of(store.snapshot(), &own, None, false).unwrap();
+        let web = ServiceKey::new("default", "web.default.svc.cluster.local");
+        let service = view.snapshot.service_by_key(&web).unwrap();
+        let made = ServiceViews::default().get(&view, service, ([203, 0, 113, 1], 80).into());
+        (view, made)
+    }
+
+    /// Draws `count` times as a request does that has tried `tried`. Returns the endpoints and the number of those that were looked at.
+    fn drawn(
+        (view, service): &(View, Rc<ServiceView>),
+        count: u64,
+        tried: &[usize],
+    ) -> (Vec<Option<usize>>, usize) {
+        let looked_at = Cell::new(0);
+        let tried: Vec<_> = tried.iter().map(|number| format!("e{number}")).collect();
+        let avoid = |workload: &Workload| {
+            looked_at.set(looked_at.get() + 1);
+            tried.iter().any(|tried| **tried == *workload.name)
+        };
+        let draw = |turn| match service.draw(view, avoid, |below| turn % below) {
+            Some(Ok(Drawn {
+                way: Way::Known(known),
+                ..
+            })) => {
+                let name = &known.endpoint.workload.as_ref().unwrap().name;
+                name.strip_prefix('e')?.parse().ok()
+            }
+            Some(Err(NotDrawn::Avoided)) => None,
+            _ => panic!("no way is found, or another one"),
+        };
+        ((0..count).map(draw).collect(), looked_at.get())
+    }
+
+    /// True for all endpoints but these.
+    fn all_but<const N: usize>(usable: [usize; N]) -> impl Fn(&Endpoint) -> bool {
+        move |endpoint| !usable.map(address).contains(&endpoint.hop.address.ip())
+    }
+
+    #[test]
+    fn endpoints_that_no_request_can_use_are_looked_at_once_a_view() {
+        let (view, service) = view(100);
+        let judged = Cell::new(0);
+        let forbids = all_but([41, 83]);
+        service.exclude(&view, |endpoint| {
+            judged.set(judged.get() + 1);
+            forbids(endpoint)
+        });
+        service.exclude(&view, |_| panic!("they were looked at before"));
+        // No way leads to the first one, so there is nothing to judge.
+        assert_eq!(judged.get(), 99);
+        let of = (view, service);
+        let (found, looked_at) = drawn(&of, 4, &[]);
+        assert_eq!(found, [41, 83, 41, 83].map(Some));
+        assert_eq!(looked_at, 4);
+        assert_eq!(drawn(&of, 2, &[41]).0, [Some(83); 2]);
+        assert_eq!(drawn(&of, 1, &[41, 83]).0, [None]);
+    }
+
+    #[test]
+    fn an_endpoint_without_a_way_is_excluded_with_its_reason() {
+        let (view, service) = view(3);
+        service.exclude(&view, |_| false);
+        match service.excluded() {
+            Some(Excluded::Unreachable(uid, Refusal::NoHealthyEndpoint { .. })) => {
+                assert!(uid.as_str().ends_with("/e0"), "{uid}");
+            }
+            _ => panic!("the reason is another one"),
+        }
+        let (found, _) = drawn(&(view, service), 4, &[]);
+        assert_eq!(found, [1, 2, 1, 2].map(Some));
+    }
+
+    #[test]
+    fn a_service_whose_endpoints_are_all_forbidden_has_none_to_look_at() {
+        let (view, service) = view(100);
+        service.exclude(&view, |_| true);
+        assert_eq!(drawn(&(view, service), 3, &[]), (vec![None; 3], 0));
+    }
 
     #[test]
     fn connections_that_the_worker_has_forgotten_are_looked_up_anew() {

@@ -320,14 +320,17 @@ fn plain_text_is_not_sent_where_a_peer_authentication_demands_mtls() {
         world.configure().await;
         let application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
         let client = connection(world.stream().await, Protocol::Http1);
-        assert_eq!(get(&client, "GET", "/refused").await.0, 503);
-        let line = world.logged(&["/refused", "status=503"]).await;
-        for part in [
-            "PeerAuthentication",
-            "istio_converted_static_strict",
-            "PERMISSIVE",
-        ] {
-            assert!(line.contains(part), "{line}");
+        // Later requests of the same configuration do not look at the endpoint again, and have the same reason.
+        for path in ["/refused", "/again"] {
+            assert_eq!(get(&client, "GET", path).await.0, 503);
+            let line = world.logged(&[path, "status=503", "flags=\"UH\""]).await;
+            for part in [
+                "PeerAuthentication",
+                "istio_converted_static_strict",
+                "PERMISSIVE",
+            ] {
+                assert!(line.contains(part), "{line}");
+            }
         }
         assert_eq!(application.connections.get(), 0);
         // Of several endpoints the others serve.
