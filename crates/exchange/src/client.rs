@@ -141,7 +141,8 @@ impl Handle {
     /// whose client sent none.
     ///
     /// # Errors
-    /// Nothing was sent. [`Error::NotTaken`] says that another connection may take the request.
+    /// Nothing was sent. [`Error::NotTaken`] says that another connection may take the request, and [`Error::HeadTooLarge`] that
+    /// another peer may.
     pub fn request(
         &self,
         head: &RequestHead,

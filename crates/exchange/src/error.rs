@@ -97,6 +97,12 @@ pub enum Error {
     /// The connection takes no request now: it is closing, or as many are open as it allows.
     #[error("connection takes no request: {0}")]
     NotTaken(&'static str),
+    /// The request's head is larger than the peer accepts by its SETTINGS (RFC 9113 §6.5.2). Nothing was sent; another peer may
+    /// accept it.
+    #[error(
+        "the request's head is larger than the peer accepts: it exceeds the peer's SETTINGS_MAX_HEADER_LIST_SIZE"
+    )]
+    HeadTooLarge,
     /// The head or the content does not fit the protocol or the state of the exchange.
     #[error("message cannot be written: {0}")]
     Write(#[from] lateen_h1::WriteError),
@@ -116,7 +122,10 @@ impl Error {
     pub fn is_unprocessed(&self) -> bool {
         matches!(
             self,
-            Error::Unprocessed | Error::NotTaken(_) | Error::Reset(Code::REFUSED_STREAM)
+            Error::Unprocessed
+                | Error::NotTaken(_)
+                | Error::HeadTooLarge
+                | Error::Reset(Code::REFUSED_STREAM)
         )
     }
 }

@@ -117,9 +117,7 @@ impl Core {
                         RequestError::Closing => Error::NotTaken("it is closing"),
                         RequestError::TooMany => Error::NotTaken("as many are open as it allows"),
                         RequestError::Exhausted => Error::NotTaken("its stream numbers ran out"),
-                        RequestError::HeaderList => {
-                            Error::NotTaken("the head is larger than the peer accepts")
-                        }
+                        RequestError::HeaderList => Error::HeadTooLarge,
                         RequestError::ExtendedConnect => {
                             Error::NotTaken("the peer accepts no extended CONNECT")
                         }

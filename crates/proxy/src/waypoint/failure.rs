@@ -41,6 +41,10 @@ pub(super) const NO_SUCH_HOST: Answer = Answer {
     status: status(404),
     text: "",
 };
+pub(super) const HEAD_TOO_LARGE: Answer = Answer {
+    status: Status::HEADER_FIELDS_TOO_LARGE,
+    text: "the request's head is larger than the upstream accepts",
+};
 pub(super) const NO_UPSTREAM: Answer = Answer {
     status: status(503),
     text: "no healthy upstream",
@@ -324,14 +328,23 @@ pub(super) fn unopened(record: &Record, error: &UpstreamError) -> Outcome {
 /// The connection did not take the request; nothing was sent.
 pub(super) fn untaken(error: &Error) -> Outcome {
     let is_unprocessed = error.is_unprocessed();
-    let failed = Failed {
-        answer: match is_unprocessed {
-            true => NOT_CONNECTED,
-            false => INVALID,
+    let failed = match error {
+        // As where the waypoint itself does not accept the head. Another endpoint may have a higher limit.
+        Error::HeadTooLarge => Failed {
+            answer: HEAD_TOO_LARGE,
+            flags: RequestFlags::DownstreamProtocolError,
+            details: INVALID_HEAD.into(),
+            reason: error.to_string(),
         },
-        flags: RequestFlags::UpstreamConnectionFailure,
-        details: before_answer("remote_connection_failure"),
-        reason: error.to_string(),
+        _ => Failed {
+            answer: match is_unprocessed {
+                true => NOT_CONNECTED,
+                false => INVALID,
+            },
+            flags: RequestFlags::UpstreamConnectionFailure,
+            details: before_answer("remote_connection_failure"),
+            reason: error.to_string(),
+        },
     };
     match is_unprocessed {
         true => Outcome::Again(failed),

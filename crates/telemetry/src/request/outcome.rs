@@ -114,6 +114,8 @@ impl RequestFlags {
             Self::UpstreamConnectionTermination => Self::RetriedConnectionTermination,
             Self::UpstreamRemoteReset => Self::RetriedRemoteReset,
             Self::UpstreamRequestTimeout => Self::RetriedRequestTimeout,
+            // The fault is the request's.
+            Self::DownstreamProtocolError => self,
             _ => Self::UpstreamRetryLimitExceeded,
         }
     }

@@ -18,7 +18,7 @@ use super::application::{Application, break_off, tell};
 use super::hostile::{answer_first, raw, read_head};
 use super::world::{World, local};
 use super::{answer, connection, get, head};
-use crate::testing::until;
+use crate::testing::{soon, until};
 
 #[test]
 fn bytes_behind_an_answer_answer_no_other_request() {
@@ -405,6 +405,64 @@ fn an_endpoint_that_accepts_no_heads_leaves_requests_to_others() {
             assert_eq!(get(&client, "POST", &format!("/{n}")).await.0, 200);
         }
         assert_eq!(other.requests.get(), 100);
+    });
+}
+
+/// Every endpoint of the service says that it accepts heads of 4 KiB. Another attempt at the same one would be refused again.
+#[test]
+fn a_head_that_no_endpoint_accepts_is_answered_with_431() {
+    local(async {
+        for endpoints in [1, 4] {
+            let mut world = World::unconfigured();
+            world.put_service("server", 96, AppProtocol::Http2);
+            let addresses: Vec<_> = (0..endpoints)
+                .map(|n| world.put_plain_endpoint("server", &format!("app-{n}"), 3 + n))
+                .collect();
+            world.configure().await;
+            for address in addresses {
+                raw(address, |_, stream| {
+                    let said = Config {
+                        max_header_list: 4096,
+                        ..Config::requests()
+                    };
+                    speak(stream, said, |http2, id| {
+                        let status = [Field::known(Known::Status, "204")];
+                        http2.respond(id, None, &status, true).unwrap();
+                        http2.release(id);
+                        true
+                    })
+                })
+                .await;
+            }
+            let client = connection(world.stream().await, Protocol::Http2);
+            let value = "x".repeat(5000);
+            let fields = [("x-large", &*value)];
+            let ask = async || {
+                let large = head("GET", "/large", &fields);
+                let exchange = client.request(&large, None).unwrap();
+                exchange.finish().unwrap();
+                let (answered, content) = answer(&exchange).await;
+                let content = String::from_utf8(content).unwrap();
+                (answered.status().code(), content)
+            };
+            // Each connection takes its first request before it has heard of the limit.
+            let refused = async {
+                loop {
+                    match ask().await {
+                        (204, _) => {}
+                        refused => break refused,
+                    }
+                }
+            };
+            let (status, text) = soon("a refusal", refused).await;
+            assert_eq!(status, 431, "{text}");
+            assert!(text.contains("larger than the upstream accepts"), "{text}");
+            let words = ["/large", "status=431", "SETTINGS_MAX_HEADER_LIST_SIZE"];
+            let line = world.logged(&words).await;
+            assert!(line.contains("flags=\"DPE\""), "{line}");
+            // A smaller one passes on the same connections.
+            assert_eq!(get(&client, "GET", "/").await.0, 204);
+        }
     });
 }
 
