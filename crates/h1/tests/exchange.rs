@@ -158,7 +158,8 @@ fn content_behind_an_early_answer_is_dropped_up_to_a_bound() {
     for (length, persists) in [(1, true), (64 * 1024, true), (64 * 1024 + 1, false)] {
         let (mut server, _, _) = opened(&post(length));
         server.respond(403, [], Length::None).unwrap();
-        flush(&mut server);
+        let is_told = flush(&mut server).contains("connection: close\r\n");
+        assert_eq!(is_told, !persists, "{length}");
         assert_eq!(server.wants_input(), persists, "{length}");
         let mut input = Bytes::from(format!("{}{GET}", "x".repeat(length)));
         assert_eq!(read(&mut server, &mut input), persists, "{length}");
@@ -174,6 +175,20 @@ fn content_behind_an_early_answer_is_dropped_up_to_a_bound() {
         ));
         assert_eq!(read(&mut server, &mut input), persists, "{chunks}");
         assert_eq!(server.is_done(), !persists, "{chunks}");
+    }
+}
+
+#[test]
+fn an_error_with_content_says_that_the_rest_of_a_long_request_is_not_read() {
+    for content in [Length::Known(2), Length::Unknown] {
+        let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n";
+        let (mut server, _, _) = opened(post);
+        server.respond(403, [], content).unwrap();
+        server.send(Bytes::from_static(b"no")).unwrap();
+        server.finish().unwrap();
+        let answer = flush(&mut server);
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        assert!(server.is_done());
     }
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{Answer, Inbound, ServerConnection};
+use crate::body::Body;
 use crate::encode::{self, Announced, FieldWriter};
 use crate::error::WriteError;
 use crate::fields::Field;
@@ -71,7 +72,9 @@ impl ServerConnection {
             return self.switch(status, length, write);
         }
         let (announced, told) = self.announce(status, length)?;
-        let persists = self.persists() && announced != Announced::UntilClose;
+        let persists = self.persists()
+            && !self.leaves_unread(status, announced)
+            && announced != Announced::UntilClose;
         let persistence = match (persists, self.open.version) {
             (false, _) => "close",
             (true, Version::Http10) => "keep-alive",
@@ -128,6 +131,14 @@ impl ServerConnection {
         let is_refused_switch =
             self.open.is_connect || self.open.asks_for_upgrade && self.open.has_early_input;
         self.open.persists && !self.closing && !is_ambiguous && !is_refused_switch
+    }
+
+    /// True if more of the request is to come than is read and dropped behind this answer (RFC 9112 §9.6). A success with content may go
+    /// on until the request is complete, as an echo does.
+    fn leaves_unread(&self, status: u16, announced: Announced) -> bool {
+        let is_short = announced == Announced::Nothing || status >= 300;
+        is_short
+            && matches!(self.inbound, Inbound::Content(Body::Length(left)) if left > self.config.drain)
     }
 
     fn switch(
