@@ -112,7 +112,7 @@ impl RawResponse {
     }
 
     fn framed(self, asked: Asked) -> Result<FramedResponse, Cause> {
-        let raw = self.raw;
+        let mut raw = self.raw;
         let is_http2 = raw.version == Version::Http2;
         let status = match self.status {
             Some(status) => status,
@@ -141,7 +141,12 @@ impl RawResponse {
             _ => false,
         };
         if opens_tunnel && has_length(&raw.fields) {
-            return Err(Cause::TunnelContent);
+            if asked != Asked::Connect {
+                return Err(Cause::TunnelContent);
+            }
+            // A client ignores both fields here (RFC 9110 §9.3.6). They go no further, for another reader might not.
+            raw.fields.remove(Known::ContentLength);
+            raw.fields.remove(Known::TransferEncoding);
         }
         let has_none = opens_tunnel || asked == Asked::Head || status.has_no_content();
         // They may say how the content of a 200 to GET would be framed (RFC 9110 §8.6, RFC 9112 §6.1).

@@ -182,7 +182,7 @@ pub enum Cause {
     Protocol,
     #[error("the answer switches protocols without being asked")]
     UnaskedUpgrade,
-    #[error("the answer 2xx to CONNECT has content-length or transfer-encoding")]
+    #[error("the answer that accepts an upgrade has content-length or transfer-encoding")]
     TunnelContent,
     #[error("rules cannot edit {}: the message model holds its meaning elsewhere", .0.as_str())]
     Reserved(Known),

@@ -122,8 +122,9 @@ fn responses_have_the_length_that_request_and_status_say() {
         (Head, 200, long, Ok(Length::None)),
         (Head, 200, coded, Ok(Length::None)),
         (Connect, 200, &[], Ok(Length::None)),
-        (Connect, 200, long, Err(Cause::TunnelContent)),
-        (Connect, 200, coded, Err(Cause::TunnelContent)),
+        (Connect, 200, empty, Ok(Length::None)),
+        (Connect, 200, long, Ok(Length::None)),
+        (Connect, 200, coded, Ok(Length::None)),
         (Connect, 403, long, Ok(Length::Known(5))),
         (Connect, 101, &[], Err(Cause::UnaskedUpgrade)),
         (Upgrade, 101, &[], Ok(Length::None)),
@@ -180,6 +181,23 @@ fn responses_of_http2_are_framed_by_their_end() {
         of(&[ok, ("content-length", "1")], true, Asked::Head),
         Ok((Length::None, false))
     );
+}
+
+/// A client ignores such fields (RFC 9110 §9.3.6), and the reader behind it might not.
+#[test]
+fn an_accepted_connect_passes_no_length_on() {
+    for (name, value) in [
+        ("content-length", "0"),
+        ("content-length", "5"),
+        ("transfer-encoding", "chunked"),
+    ] {
+        let raw = response1(200, &[(name, value), ("a", "b")]);
+        let framed = raw.and_then(|raw| raw.frame(Asked::Connect));
+        let head = framed.and_then(|framed| framed.canonical(None, PeerKind::Mesh));
+        let head = head.expect("it is good");
+        assert!(head.opens_tunnel() && head.length() == Length::None);
+        assert_eq!(listed(head.fields()), pairs(&[("a", "b")]));
+    }
 }
 
 /// A server without content may say so and send trailers all the same, as Go's does.

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::first_bytes::narrow;
+use super::hostile::raw;
 use super::policy::{from, method, path};
 use super::world::{World, local};
 use super::{connection, get, head, talk};
@@ -175,6 +176,29 @@ fn a_refused_tunnel_is_not_200_though_its_request_says_that_it_is_a_call_of_grpc
         let exchange = client.request(&handshake, None).unwrap();
         let answer = soon("an answer", exchange.answer()).await.unwrap();
         assert_eq!(answer.status().code(), 403);
+    });
+}
+
+/// Some proxies tell that a tunnel has no content.
+#[test]
+fn an_accepted_connect_that_tells_a_length_opens_its_tunnel() {
+    local(async {
+        let world = World::start().await;
+        raw(world.endpoint(), |_, mut stream| async move {
+            read_head(&mut stream).await;
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+            let (mut from, mut to) = stream.split();
+            let _ = tokio::io::copy(&mut from, &mut to).await;
+        })
+        .await;
+        let mut stream = world.stream().await;
+        let request = request("CONNECT a:80", &[]);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = soon("a head", read_head(&mut stream)).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(!head.contains("content-length"), "{head}");
+        talk(&mut stream, "hello", "hello").await;
     });
 }
 
