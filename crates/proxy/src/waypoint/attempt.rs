@@ -180,7 +180,10 @@ impl Attempt<'_> {
             Err(Broken::Upstream(error)) => {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
                 if !lease.is_reused() || !lease.handle().is_closed() {
-                    tried.add_at(endpoint, lease.remote());
+                    match error.is_unprocessed() {
+                        true => tried.put_last(endpoint),
+                        false => tried.add_at(endpoint, lease.remote()),
+                    }
                 }
                 let is_cancelled = matches!(error, Error::Reset(Code::CANCEL));
                 if is_cancelled && head::grpc_deadline(head).is_some_and(|at| record.is_past(at)) {

@@ -78,7 +78,8 @@ pub(super) struct Tried {
     endpoints: HashSet<WorkloadUid>,
     /// Addresses of endpoints' hostnames, and of hosts that clients name, each with its endpoint.
     addresses: Vec<(WorkloadUid, IpAddr)>,
-    /// The endpoints among those above that may have addresses left. Other endpoints are tried first.
+    /// The endpoints among those above that may be tried again: they may have addresses left, or have refused the request unprocessed.
+    /// Other endpoints are tried first.
     set_aside: Vec<WorkloadUid>,
     /// The time of the first lookup of a hostname.
     looked_up: Cell<Option<Instant>>,
@@ -106,6 +107,14 @@ impl Tried {
         self.add_all_of(endpoint);
     }
 
+    /// Leaves an endpoint out while there are others. It has refused the request unprocessed, and may take it the next time.
+    pub(super) fn put_last(&mut self, endpoint: &Endpoint) {
+        if let Some(uid) = &endpoint.uid {
+            self.endpoints.insert(uid.clone());
+            self.set_aside.push(uid.clone());
+        }
+    }
+
     /// Leaves out all addresses of an endpoint.
     fn add_all_of(&mut self, endpoint: &Endpoint) {
         match &endpoint.uid {
@@ -123,7 +132,7 @@ impl Tried {
         self.endpoints.insert(endpoint.clone());
     }
 
-    /// Admits the endpoints again that may have addresses left. False if there is none.
+    /// Admits the endpoints again that may be tried again. False if there is none.
     fn take_up(&mut self) -> bool {
         let has_any = !self.set_aside.is_empty();
         for endpoint in self.set_aside.drain(..) {

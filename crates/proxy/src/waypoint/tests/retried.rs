@@ -78,6 +78,37 @@ fn a_stream_that_an_endpoint_refuses_goes_to_another_one() {
 }
 
 #[test]
+fn a_stream_that_the_only_endpoint_refuses_goes_to_it_again() {
+    local(async {
+        let world = World::start().await;
+        let refused = Rc::new(Cell::new(0));
+        let count = Rc::clone(&refused);
+        let refuse_two = move |request, exchange: lateen_exchange::server::Exchange| {
+            let count = Rc::clone(&count);
+            async move {
+                if count.get() < 2 {
+                    count.set(count.get() + 1);
+                    exchange.reset(Code::REFUSED_STREAM);
+                    return Ok(());
+                }
+                tell(request, exchange).await
+            }
+        };
+        let application = Application::plain(world.endpoint(), Protocol::Http2, refuse_two).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        assert_eq!(get(&client, "POST", "/again").await.0, 200);
+        assert_eq!(application.requests.get(), 3);
+        world.logged(&["/again", "status=200", "attempts=3"]).await;
+        // The policy says how often.
+        refused.set(-1);
+        assert_eq!(get(&client, "POST", "/never").await.0, 503);
+        assert_eq!(application.requests.get(), 6);
+        let line = world.logged(&["/never", "status=503"]).await;
+        assert!(line.contains("flags=\"URX,UR\""), "{line}");
+    });
+}
+
+#[test]
 fn an_idle_connection_that_its_server_has_closed_costs_no_idempotent_request() {
     local(async {
         let world = World::start().await;
