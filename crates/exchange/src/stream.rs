@@ -112,6 +112,23 @@ impl Stream {
         poll_fn(|cx| self.poll_data(cx)).await
     }
 
+    /// Ready once the peer's whole message has come, whether it was read or not. The waiting task takes the place of one that waits
+    /// for content.
+    pub fn poll_received(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let has_ended = {
+            let core = self.shared.borrow();
+            let entry = core.streams.get(self.key);
+            entry.is_some_and(|entry| entry.heard)
+        };
+        match has_ended {
+            true => Poll::Ready(()),
+            false => {
+                self.shared.wait(self.key, cx, |entry| &mut entry.reader);
+                Poll::Pending
+            }
+        }
+    }
+
     /// The peer's trailers, once its content has ended. They are given out once.
     pub fn trailers(&self) -> Option<Trailers> {
         let (trailers, freed, wakes) = {

@@ -78,7 +78,10 @@ impl Attempt<'_> {
         let lease = tokio::select! {
             biased;
             // An endpoint hears nothing of a client that has left by now.
-            error = poll_fn(|cx| client.poll_gone(cx)) => return left(record, &error),
+            error = poll_fn(|cx| {
+                record.note_received(client, cx);
+                client.poll_gone(cx)
+            }) => return left(record, &error),
             lease = upstream.lease(source, || waypoint.client_config(protocol), connect) => lease,
         };
         let mut lease = match lease {

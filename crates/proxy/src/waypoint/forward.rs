@@ -58,7 +58,10 @@ pub(super) async fn forward(
     tokio::select! {
         biased;
         answered = answer(below, above, record, keys) => answered,
-        error = poll_fn(|cx| below.poll_gone(cx)) => Err(Broken::Client(error)),
+        error = poll_fn(|cx| {
+            record.note_received(below, cx);
+            below.poll_gone(cx)
+        }) => Err(Broken::Client(error)),
         broken = upload(below, above, record, has_content) => Err(broken),
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Record {
     flags: Cell<RequestFlags>,
     /// The answer's head was sent.
     answered: Cell<Option<Duration>>,
+    /// The request had come from the client as a whole. Without a format nobody asks for the time.
+    received: Cell<Option<Duration>>,
     /// The request was given to the endpoint as a whole. Without a format the time is 0, which nobody asks for.
     sent: Cell<Option<Duration>>,
     /// The request was given to this many connections.
@@ -133,6 +135,7 @@ impl Record {
             status: Cell::new(0),
             flags: Cell::new(RequestFlags::DownstreamConnectionTermination),
             answered: Cell::new(None),
+            received: Cell::new(None),
             sent: Cell::new(None),
             attempts: Cell::new(0),
             is_begun: Cell::new(false),
@@ -160,6 +163,9 @@ impl Record {
         add(&self.request.head, line + head::fields(&head).lines_len());
         if head::is_grpc(&head) {
             self.grpc.set(Some(Grpc::default()));
+        }
+        if !head::has_content(&head) {
+            self.received.set(Some(self.elapsed_for_format()));
         }
         self.head.get_or_init(|| head)
     }

@@ -1,5 +1,7 @@
 //! One request: make it canonical, judge it, choose an endpoint, send it, answer it, tell of it.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -113,7 +115,10 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
     let mut last: Option<Failed> = None;
     let mut was_lost = false;
     let failed = loop {
-        let (known, mesh) = match endpoint(session, head, &mut tried, protocol).await {
+        let Some(client) = &below else {
+            return;
+        };
+        let (known, mesh) = match endpoint(session, record, client, &mut tried, protocol).await {
             Ok(found) => found,
             Err(why) => break last.unwrap_or_else(|| nowhere(&why)),
         };
@@ -161,14 +166,20 @@ async fn send(session: &Rc<Session>, below: server::Exchange, record: &Record) {
 /// Chooses an endpoint by the configuration in force, which is not held for as long as the request lasts: only its settings are.
 async fn endpoint(
     session: &Session,
-    head: &Canonical,
+    record: &Record,
+    client: &server::Exchange,
     tried: &mut Tried,
     protocol: Protocol,
 ) -> Result<(Rc<KnownEndpoint>, Arc<Mesh>), NoEndpoint> {
     let view = session.waypoint.view().await;
     let view = view.ok_or_else(|| NoEndpoint::Gone("this proxy's own workload".to_owned()))?;
-    let host = || head::host(head);
-    let known = choose(session, &view, tried, Some(protocol), host).await?;
+    let host = || head::host(record.noted()?);
+    let mut choosing = pin!(choose(session, &view, tried, Some(protocol), host));
+    let known = poll_fn(|cx| {
+        record.note_received(client, cx);
+        choosing.as_mut().poll(cx)
+    })
+    .await?;
     Ok((known, Arc::clone(&view.mesh)))
 }
 

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::task::Context;
 use std::time::{Duration, SystemTime};
 
-use lateen_exchange::Protocol;
+use lateen_exchange::{Protocol, server};
 use lateen_http::{Canonical, Fields, Version};
 
 use super::Record;
@@ -80,7 +81,7 @@ impl Values for Record {
             Operator::ResponseHeadersBytes => Value::Number(self.response.head.get()),
             Operator::ResponseTrailersBytes => Value::Number(self.response.trailers.get()),
             Operator::Duration => milliseconds(Some(elapsed())),
-            Operator::RequestDuration => milliseconds(self.sent.get()),
+            Operator::RequestDuration => milliseconds(self.received.get()),
             Operator::ResponseDuration => milliseconds(self.served_after()),
             Operator::ResponseTxDuration => {
                 let answered = self.served_after();
@@ -112,6 +113,21 @@ impl Values for Record {
 }
 
 impl Record {
+    /// Notes when the last byte of the request comes, if the format may ask for it. It may wait unread for an endpoint. `cx` is woken
+    /// when more of the request comes.
+    pub(in crate::waypoint) fn note_received(
+        &self,
+        client: &server::Exchange,
+        cx: &mut Context<'_>,
+    ) {
+        if self.format.is_some()
+            && self.received.get().is_none()
+            && client.poll_received(cx).is_ready()
+        {
+            self.received.set(Some(self.start.elapsed()));
+        }
+    }
+
     /// The status of gRPC. That of HTTP stands for one that the answer to a call did not give, as in Envoy: a client does the same.
     pub(super) fn grpc_status(&self) -> Option<u32> {
         let inferred = || match (self.grpc.get(), self.status.get()) {

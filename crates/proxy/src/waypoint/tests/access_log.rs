@@ -1,7 +1,9 @@
 //! Lines of the access log in Envoy's formats.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use lateen_exchange::Protocol;
 use lateen_h2::Code;
@@ -10,12 +12,15 @@ use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::l7::{Action, Operation, Rule, StringMatch, string_match::Match};
 use lateen_proto::workload::AppProtocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::spawn_local;
 
 use super::application::{Application, break_off, echo, tell};
 use super::connections::greet_and_echo;
+use super::outside::octets;
 use super::world::{World, local};
 use super::{answer, connection, get, head, talk};
+use crate::testing::dns;
 
 async fn logging(encoding: Encoding, format: &str) -> World {
     let mut world = World::start().await;
@@ -284,6 +289,88 @@ fn a_call_of_grpc_whose_answer_gives_no_status_has_the_one_that_follows_from_htt
             let found = world.metric("istio_requests_total", &labels);
             assert_eq!(found, Some(1.0), "{labels:?}");
         }
+    });
+}
+
+/// The time that a slow resolver or endpoint takes.
+const SLOW: Duration = Duration::from_millis(600);
+
+/// The number at the end of the line about this path.
+async fn number_of(world: &World, path: &str) -> u128 {
+    let line = world.logged(&[path]).await;
+    let (_, number) = line.rsplit_once(' ').unwrap();
+    number.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn the_duration_of_a_request_ends_with_its_last_byte_and_not_with_its_last_attempt() {
+    local(async {
+        let format = "%UPSTREAM_HOST% %REQ(:PATH)% %REQUEST_DURATION%";
+        let world = logging(Encoding::Text, format).await;
+        let first = Rc::new(Cell::new(true));
+        let refuse_once = move |request, exchange: lateen_exchange::server::Exchange| {
+            let is_first = first.replace(false);
+            async move {
+                if is_first {
+                    tokio::time::sleep(SLOW).await;
+                    exchange.reset(Code::REFUSED_STREAM);
+                    return Ok(());
+                }
+                tell(request, exchange).await
+            }
+        };
+        let application = Application::plain(world.endpoint(), Protocol::Http2, refuse_once).await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        assert_eq!(get(&client, "GET", "/twice").await.0, 200);
+        assert_eq!(application.requests.get(), 2);
+        assert!(number_of(&world, "/twice").await < SLOW.as_millis());
+    });
+}
+
+#[test]
+fn content_that_waits_for_an_endpoint_has_been_received() {
+    local(async {
+        let mut world = World::unconfigured();
+        world.put_entry("slow.test", 90, |service| {
+            service.ports[0].app_protocol = AppProtocol::Http2.into();
+        });
+        world.put_named_endpoint("slow.test", "slow.test");
+        world.log_in(
+            Encoding::Text,
+            "%UPSTREAM_HOST% %DOWNSTREAM_LOCAL_ADDRESS% %REQ(:PATH)% %REQUEST_DURATION%",
+        );
+        world.configure().await;
+        let (socket, at) = (
+            UdpSocket::bind(world.resolver()).await.unwrap(),
+            SocketAddr::from((world.ip(60, 1), 8080)),
+        );
+        spawn_local(async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+                tokio::time::sleep(SLOW).await;
+                let answer = dns::reply(&buffer[..length], &[octets(at.ip())], 60);
+                let _ = socket.send_to(&answer, peer).await;
+            }
+        });
+        let _application = Application::plain(at, Protocol::Http2, echo).await;
+        let vip = SocketAddr::from((world.ip(90, 1), 8080));
+        let client = connection(world.ask(vip).await.unwrap(), Protocol::Http2);
+        let fields = [("content-length", "4")];
+        let post = client.request(&head("POST", "/at-once", &fields), None);
+        let post = post.unwrap();
+        post.send("abcd".into()).await.unwrap();
+        post.finish().unwrap();
+        assert_eq!(answer(&post).await.1, b"abcd");
+        assert!(number_of(&world, "/at-once").await < SLOW.as_millis());
+        // The next one finds the address, and its content comes late.
+        let post = client.request(&head("POST", "/late", &fields), None);
+        let post = post.unwrap();
+        post.send("ab".into()).await.unwrap();
+        tokio::time::sleep(SLOW).await;
+        post.send("cd".into()).await.unwrap();
+        post.finish().unwrap();
+        assert_eq!(answer(&post).await.1, b"abcd");
+        assert!(number_of(&world, "/late").await >= SLOW.as_millis());
     });
 }
 
