@@ -279,7 +279,15 @@ pub(super) fn before_answer(word: &str) -> Cow<'static, str> {
     format!("upstream_reset_before_response_started{{{word}}}").into()
 }
 
-/// The client has left, or has broken its protocol, or the end of a drain has cut its tunnel.
+/// Envoy's word for a reset by the client.
+fn reset_by_client(code: Code) -> &'static str {
+    match code {
+        Code::REFUSED_STREAM => "http2.remote_refuse",
+        _ => "http2.remote_reset",
+    }
+}
+
+/// The client has left, has reset its request, or has broken its protocol, or the end of a drain has cut its tunnel.
 pub(super) fn left(record: &Record, error: &Error) -> Outcome {
     let fault = match error {
         Error::Connection(error) => error.fault(),
@@ -294,13 +302,19 @@ pub(super) fn left(record: &Record, error: &Error) -> Outcome {
                 record.replied(status, None, 0);
             }
         }
-        None if record.is_cut() => {
+        None => match error {
+            Error::Reset(code) => {
+                let flags = RequestFlags::DownstreamRemoteReset;
+                record.fail(flags, reset_by_client(*code), error.to_string());
+            }
             // Envoy has one flag for connections that either side closes (`ConnectionManagerImpl::onEvent`), and tells them apart by
             // the details.
-            let flags = RequestFlags::DownstreamConnectionTermination;
-            record.fail(flags, CLOSED_HERE, DRAINED.to_owned());
-        }
-        None => record.left(error.to_string()),
+            _ if record.is_cut() => {
+                let flags = RequestFlags::DownstreamConnectionTermination;
+                record.fail(flags, CLOSED_HERE, DRAINED.to_owned());
+            }
+            _ => record.left(error.to_string()),
+        },
     }
     Outcome::Over
 }

@@ -96,6 +96,8 @@ flags! {
     RetriedRequestTimeout = "URX,UT",
     /// The client's connection ended before the response did.
     DownstreamConnectionTermination = "DC",
+    /// The client reset the stream.
+    DownstreamRemoteReset = "DR",
     /// The client broke its protocol.
     DownstreamProtocolError = "DPE",
     /// The stream was idle for too long.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lateen_exchange::Protocol;
+use lateen_exchange::{Config, Protocol, client};
 use lateen_h2::Code;
 use lateen_http::{Canonical, Length, Status};
 use lateen_proto::l7::access_log::Encoding;
@@ -20,7 +20,7 @@ use super::connections::greet_and_echo;
 use super::outside::octets;
 use super::world::{World, local};
 use super::{answer, connection, get, head, talk};
-use crate::testing::dns;
+use crate::testing::{dns, until};
 
 async fn logging(encoding: Encoding, format: &str) -> World {
     let mut world = World::start().await;
@@ -371,6 +371,43 @@ fn content_that_waits_for_an_endpoint_has_been_received() {
         post.finish().unwrap();
         assert_eq!(answer(&post).await.1, b"abcd");
         assert!(number_of(&world, "/late").await >= SLOW.as_millis());
+    });
+}
+
+/// As with Envoy 1.40.
+#[test]
+fn a_request_that_its_client_resets_is_told_apart_from_one_whose_connection_ends() {
+    local(async {
+        let format =
+            "%UPSTREAM_HOST% %REQ(:PATH)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%";
+        let world = logging(Encoding::Text, format).await;
+        let wait = |_, exchange: lateen_exchange::server::Exchange| async move {
+            Err(std::future::poll_fn(|cx| exchange.poll_gone(cx)).await)
+        };
+        let application = Application::plain(world.endpoint(), Protocol::Http2, wait).await;
+        for (number, (path, code, expected)) in [
+            ("/cancel", Some(Code::CANCEL), "0 DR http2.remote_reset"),
+            (
+                "/refuse",
+                Some(Code::REFUSED_STREAM),
+                "0 DR http2.remote_refuse",
+            ),
+            ("/close", None, "0 DC downstream_remote_disconnect"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (client, driver) = client::open(world.stream().await, Config::new(Protocol::Http2));
+            let driver = spawn_local(driver);
+            let exchange = client.request(&head("GET", path, &[]), None).unwrap();
+            until("it has come", || application.requests.get() == number + 1).await;
+            match code {
+                Some(code) => exchange.reset(code),
+                None => driver.abort(),
+            }
+            let line = world.logged(&[path]).await;
+            assert!(line.ends_with(expected), "{line}");
+        }
     });
 }
 

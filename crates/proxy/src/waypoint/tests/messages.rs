@@ -422,7 +422,7 @@ fn a_call_of_grpc_that_its_client_cancels_is_reset_at_the_endpoint_and_its_conne
         assert!(gone.try_recv().is_err());
         assert_eq!(application.connections.get(), 1);
         drop(other);
-        let line = world.logged(&["/a.B/Wait", "flags=\"DC\""]).await;
+        let line = world.logged(&["/a.B/Wait", "flags=\"DR\""]).await;
         assert!(line.contains("status=0"), "{line}");
     });
 }
@@ -456,7 +456,7 @@ fn an_answer_that_its_client_resets_halfway_is_reset_at_the_endpoint() {
             .await
             .unwrap();
         world
-            .logged(&["/flood", "flags=\"DC\"", "status=200"])
+            .logged(&["/flood", "flags=\"DR\"", "status=200"])
             .await;
     });
 }
@@ -529,6 +529,6 @@ fn an_http2_client_that_resets_its_request_ends_it_at_the_endpoint() {
         until("it has come", || application.requests.get() == 1).await;
         drop((exchange, client));
         soon("the endpoint hears of it", gone.recv()).await.unwrap();
-        world.logged(&["/slow", "flags=\"DC\""]).await;
+        world.logged(&["/slow", "flags=\"DR\""]).await;
     });
 }
