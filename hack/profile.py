@@ -9,7 +9,7 @@ hack/cargo-release.sh gives the compiler.
 Record as root on x86_64 Linux after `make build`, and build again afterwards. It takes ten minutes on two processors. It needs the
 component llvm-tools of rustup, of the same toolchain. The file has functions that were never entered as well: the compiler makes those small.
 """
-import glob, gzip, os, re, signal, subprocess, sys, tempfile, time
+import glob, gzip, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 from proxy_loads import ROOT, THROUGH_NODES, THROUGH_WAYPOINT, Mesh, programs
 
@@ -66,7 +66,9 @@ def record():
         sys.exit(f"{merge} is not there: rustup component add llvm-tools")
     program = counting_proxy()
     with tempfile.TemporaryDirectory(dir=ROOT, prefix="proxy-loads-") as counts:
-        os.chmod(counts, 0o1777)  # a waypoint has a user of its own
+        os.chmod(counts, 0o1777)
+        # A waypoint has a user of its own, who may not be allowed to enter the folders above the target directory.
+        program = shutil.copy(program, counts)
         stand_in = f'#!/bin/sh\nexport LLVM_PROFILE_FILE={counts}/%p-%m.profraw\nexec {program} "$@"\n'
         with programs(stand_in) as binaries:
             serve(binaries, program)
