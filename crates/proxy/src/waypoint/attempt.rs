@@ -16,17 +16,26 @@ use lateen_telemetry::RequestFlags;
 use super::choose::Tried;
 use super::dial::{Origin, Terms, open};
 use super::failure::{
-    Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, left, terminated, unopened, untaken,
+    Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, drained, left, terminated, unopened,
+    untaken,
 };
 use super::forward::{Broken, Keys, LAST_FRAME, forward};
 use super::head;
 use super::mesh::Mesh;
 use super::record::Record;
-use super::relays::Tracked;
+use super::relays::{Denial, Tracked};
 use super::service_view::KnownEndpoint;
 use super::session::Session;
 use super::switched::{self, Stopped};
 use super::upstream::{Lease, Owner};
+
+/// The end of a relay behind an upgrade or a CONNECT.
+enum Relayed {
+    Over(Result<(), Stopped>),
+    Denied(Denial),
+    /// The end of a drain has cut it.
+    Drained,
+}
 
 /// One attempt at a request.
 pub(super) struct Attempt<'a> {
@@ -184,7 +193,7 @@ impl Attempt<'_> {
                 // A connection that ended with the request says nothing about its endpoint, unless it was new.
                 if !lease.is_reused() || !lease.handle().is_closed() {
                     match error.is_unprocessed() {
-                        true => tried.put_last(endpoint),
+                        true => tried.put_last(endpoint, lease.remote()),
                         false => tried.add_at(endpoint, lease.remote()),
                     }
                 }
@@ -218,18 +227,21 @@ impl Attempt<'_> {
         let peer = session.peer_facts();
         let judge = |rules: &RequestRules| session.judge.request_again(rules, &peer, head);
         let half_closed = session.waypoint.limits.half_closed();
+        // The relay may wait for its endpoint alone, so the end of a drain is no news to it.
         let relaying = async {
             tokio::select! {
                 biased;
-                denial = tracked.denied(judge) => Err(denial),
-                relayed = switched::relay(client, above, half_closed, |up, down| record.relayed(up, down)) => Ok(relayed),
+                denial = tracked.denied(judge) => Relayed::Denied(denial),
+                () = session.waypoint.is_cut() => Relayed::Drained,
+                relayed = switched::relay(client, above, half_closed, |up, down| record.relayed(up, down)) => Relayed::Over(relayed),
             }
         };
         match lease.drive(relaying).await {
-            Ok(Ok(())) => record.complete(),
-            Ok(Err(Stopped::Client(error))) => _ = left(record, &error),
-            Ok(Err(error)) => terminated(record, error.to_string()),
-            Err(denial) => cut(record, denial),
+            Relayed::Over(Ok(())) => record.complete(),
+            Relayed::Over(Err(Stopped::Client(error))) => _ = left(record, &error),
+            Relayed::Over(Err(error)) => terminated(record, error.to_string()),
+            Relayed::Denied(denial) => cut(record, denial),
+            Relayed::Drained => drained(record),
         }
     }
 }

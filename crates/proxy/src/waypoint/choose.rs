@@ -78,6 +78,8 @@ pub(super) struct Tried {
     endpoints: HashSet<WorkloadUid>,
     /// Addresses of endpoints' hostnames, and of hosts that clients name, each with its endpoint.
     addresses: Vec<(WorkloadUid, IpAddr)>,
+    /// Addresses of this kind that have refused the request unprocessed: others are tried first.
+    refusing: Vec<(WorkloadUid, IpAddr)>,
     /// The endpoints among those above that may be tried again: they may have addresses left, or have refused the request unprocessed.
     /// Other endpoints are tried first.
     set_aside: Vec<WorkloadUid>,
@@ -107,9 +109,15 @@ impl Tried {
         self.add_all_of(endpoint);
     }
 
-    /// Leaves an endpoint out while there are others. It has refused the request unprocessed, and may take it the next time.
-    pub(super) fn put_last(&mut self, endpoint: &Endpoint) {
-        if let Some(uid) = &endpoint.uid {
+    /// Leaves an endpoint out while there are others, and this address of it while it has others. It has refused the request unprocessed,
+    /// and may take it the next time.
+    pub(super) fn put_last(&mut self, endpoint: &Endpoint, address: Option<SocketAddr>) {
+        let Endpoint { hop, uid, .. } = endpoint;
+        if let Some(uid) = uid {
+            if hop.source == AddressSource::Found || hop.host.is_some() {
+                let address = address.unwrap_or(hop.address).ip().to_canonical();
+                self.refusing.push((uid.clone(), address));
+            }
             self.endpoints.insert(uid.clone());
             self.set_aside.push(uid.clone());
         }
@@ -141,23 +149,26 @@ impl Tried {
         has_any
     }
 
-    /// Removes the addresses of a workload's hostname that were tried.
+    /// Removes the addresses of a workload's hostname that were tried, and those that have refused the request, if others are left.
     ///
     /// # Errors
-    /// All were.
+    /// All were tried.
     fn leave_untried(&self, of: &Workload, answers: &mut Vec<IpAddr>) -> Result<(), NoEndpoint> {
-        let is_tried = |answer: &IpAddr| {
+        let is_of = |list: &[(WorkloadUid, IpAddr)], answer: &IpAddr| {
             let answer = answer.to_canonical();
-            let mut tried = self.addresses.iter();
-            tried.any(|(uid, address)| *uid == of.uid && *address == answer)
+            list.iter()
+                .any(|(uid, address)| *uid == of.uid && *address == answer)
         };
-        answers.retain(|answer| !is_tried(answer));
-        match answers.is_empty() {
-            true => Err(NoEndpoint::TriedBehind {
+        answers.retain(|answer| !is_of(&self.addresses, answer));
+        if answers.is_empty() {
+            return Err(NoEndpoint::TriedBehind {
                 endpoint: of.uid.clone(),
-            }),
-            false => Ok(()),
+            });
         }
+        if !answers.iter().all(|answer| is_of(&self.refusing, answer)) {
+            answers.retain(|answer| !is_of(&self.refusing, answer));
+        }
+        Ok(())
     }
 
     fn look_up(&self) {

@@ -279,6 +279,13 @@ pub(super) fn before_answer(word: &str) -> Cow<'static, str> {
     format!("upstream_reset_before_response_started{{{word}}}").into()
 }
 
+/// The end of a drain has cut the request. Envoy has one flag for connections that either side closes (`ConnectionManagerImpl::onEvent`), and
+/// tells them apart by the details.
+pub(super) fn drained(record: &Record) {
+    let flags = RequestFlags::DownstreamConnectionTermination;
+    record.fail(flags, CLOSED_HERE, DRAINED.to_owned());
+}
+
 /// Envoy's word for a reset by the client.
 fn reset_by_client(code: Code) -> &'static str {
     match code {
@@ -307,12 +314,7 @@ pub(super) fn left(record: &Record, error: &Error) -> Outcome {
                 let flags = RequestFlags::DownstreamRemoteReset;
                 record.fail(flags, reset_by_client(*code), error.to_string());
             }
-            // Envoy has one flag for connections that either side closes (`ConnectionManagerImpl::onEvent`), and tells them apart by
-            // the details.
-            _ if record.is_cut() => {
-                let flags = RequestFlags::DownstreamConnectionTermination;
-                record.fail(flags, CLOSED_HERE, DRAINED.to_owned());
-            }
+            _ if record.is_cut() => drained(record),
             _ => record.left(error.to_string()),
         },
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lateen_exchange::{Protocol, server};
+use lateen_h2::Code;
 use lateen_http::FramedRequest;
 use lateen_proto::workload::{AppProtocol, Extension, NetworkAddress};
 use lateen_testkit::wds;
@@ -119,6 +120,24 @@ fn an_address_where_nobody_listens_costs_no_request() {
             });
         }
     }
+}
+
+#[test]
+fn an_address_that_refuses_requests_leaves_them_to_the_other_one() {
+    local(async {
+        let (world, [first, second], _) = two_addresses(AppProtocol::Http2, false).await;
+        let refuse = |_: FramedRequest, exchange: server::Exchange| async move {
+            exchange.reset(Code::REFUSED_STREAM);
+            Ok(())
+        };
+        let refuses = Application::plain(first, Protocol::Http2, refuse).await;
+        let _serves = Application::plain(second, Protocol::Http2, tell).await;
+        let client = connection(world.ask(vip(&world)).await.unwrap(), Protocol::Http1);
+        for _ in 0..60 {
+            assert_eq!(get(&client, "GET", "/").await.0, 200);
+        }
+        assert!(refuses.requests.get() > 0);
+    });
 }
 
 #[test]

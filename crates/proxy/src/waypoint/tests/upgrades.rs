@@ -19,6 +19,7 @@ use super::policy::{from, method, path};
 use super::world::{World, local};
 use super::{connection, get, head, talk};
 use crate::testing::{soon, until};
+use crate::waypoint::Accounts;
 
 /// The fields of a WebSocket handshake (RFC 6455 §1.3).
 const HANDSHAKE: [(&str, &str); 4] = [
@@ -500,5 +501,29 @@ fn last_bytes_that_an_endpoint_does_not_take_are_given_up_after_the_half_close_l
             "the endpoint took nothing",
         ];
         world.logged(&words).await;
+    });
+}
+
+#[test]
+fn last_bytes_that_an_endpoint_does_not_take_end_with_a_drain() {
+    local(async {
+        let accounts = Accounts::default();
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let (stream, _served) = half_ended(&world, |stream| async move {
+            let _unread = stream;
+            std::future::pending::<()>().await;
+        })
+        .await;
+        drop(stream);
+        // The relay has all bytes of the client, and waits for the endpoint alone.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        world.cut().await;
+        let words = [
+            "method=\"CONNECT\"",
+            "flags=\"DC\"",
+            "connection closed due to connection drain",
+        ];
+        world.logged(&words).await;
+        until("nothing is held", || accounts.held() == 0).await;
     });
 }
