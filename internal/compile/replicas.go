@@ -396,7 +396,7 @@ func (c *Compiler) keepWaiting(ctx context.Context) error {
 				continue
 			}
 			if !there {
-				// Whoever makes many objects wait leaves a quarter of the memory to others, who do the same.
+				// A namespace with many objects that wait leaves a quarter of the memory to others, which do the same.
 				n, namespace := len(name)+len(text)+aroundWaiting, namespaceOf(name)
 				if free := MaxWaiting - size - n; own[namespace]+n > 3*free {
 					tooMany = append(tooMany, name)

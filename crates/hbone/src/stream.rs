@@ -21,7 +21,7 @@ use crate::load::Slot;
 /// were used, or the next read shows it.
 #[derive(Debug)]
 pub struct Stream {
-    /// What an `AsyncRead` caller had no room for. The next read gives it, also that of a relay.
+    /// The bytes that an `AsyncRead` caller had no room for. The next read gives them, also that of a relay.
     unread: Bytes,
     shared: Shared,
     id: StreamId,

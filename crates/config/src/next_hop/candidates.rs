@@ -45,7 +45,7 @@ impl Candidates {
         })
     }
 
-    /// Those that `keep` admits, with their numbers. It gets each as a draw would give it.
+    /// The candidates that `keep` admits, with their numbers. It gets each as a draw would give it.
     pub fn only(&self, mut keep: impl FnMut(&Drawn) -> bool) -> Self {
         Self {
             table: Arc::new(self.table.only(|drawn| keep(&drawn))),

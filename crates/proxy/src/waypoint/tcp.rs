@@ -45,14 +45,14 @@ pub(super) struct Server {
     seat: Seat,
     /// What the server said before its client did.
     greeting: Bytes,
-    /// What the client said before the relay began. In a box, for most connections begin without it.
+    /// The bytes of the client before the relay began. In a box, for most connections begin without it.
     first: Option<Box<First>>,
 }
 
 /// The first bytes of a client, for which its account pays until the server has taken all of them.
 struct First {
     bytes: Bytes,
-    /// Those that the server has not taken.
+    /// Bytes that the server has not taken.
     left: u64,
     _hold: Hold,
 }
