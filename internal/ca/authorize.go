@@ -79,8 +79,8 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
 }
 
-// Account says why no pod of an account gets any certificate, whatever it asks for; it is nil if one may. The error is a *Refusal.
-func (a *NodeAuthorizer) Account(account string) error {
+// CheckAccount says why no pod of an account gets any certificate, whatever it asks for; it is nil if one may. The error is a *Refusal.
+func (a *NodeAuthorizer) CheckAccount(account string) error {
 	if a.Accounts[account] || a.Own.lists(account) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -88,31 +89,41 @@ func slicesOfService(x *sourceIndex, ch model.Changed, stale marker) {
 	}
 }
 
+// sliced lists the Services that a pod serves because slices name it, and what it offers by each slice, in the order of the slices.
+func (x *sourceIndex) sliced(key model.Key) iter.Seq2[model.Key, translate.Offer] {
+	return func(yield func(model.Key, translate.Offer) bool) {
+		named := x.slicesOf[key]
+		pod, ok := x.store.Pod(key)
+		if !ok || len(named) == 0 {
+			return
+		}
+		for _, sliceKey := range slices.SortedFunc(maps.Keys(named), model.Key.Compare) {
+			slice, ok := x.store.EndpointSlice(sliceKey)
+			if !ok {
+				continue
+			}
+			of, _ := translate.SliceService(slice)
+			svc, ok := x.store.Service(of)
+			if !ok {
+				continue
+			}
+			if offer, ok := translate.SliceOffer(x.mesh, slice, named[sliceKey], svc, pod); ok && !yield(of, offer) {
+				return
+			}
+		}
+	}
+}
+
 // sliceOffers adds to what a pod offers by selectors what it offers by slices that name it.
 func (x *sourceIndex) sliceOffers(key model.Key, offers []translate.Offer) []translate.Offer {
-	named := x.slicesOf[key]
-	pod, ok := x.store.Pod(key)
-	if !ok || len(named) == 0 {
-		return offers
+	if len(x.slicesOf[key]) == 0 {
+		return offers // as nearly all pods
 	}
 	selected, at := len(offers), map[string]int{}
 	for i, o := range slices.Backward(offers) {
 		at[o.Host] = i
 	}
-	for _, sliceKey := range slices.SortedFunc(maps.Keys(named), model.Key.Compare) {
-		slice, ok := x.store.EndpointSlice(sliceKey)
-		if !ok {
-			continue
-		}
-		of, _ := translate.SliceService(slice)
-		svc, ok := x.store.Service(of)
-		if !ok {
-			continue
-		}
-		offer, ok := translate.SliceOffer(x.mesh, slice, named[sliceKey], svc, pod)
-		if !ok {
-			continue
-		}
+	for _, offer := range x.sliced(key) {
 		// A Service that selects the pod has said all; of its further slices, one of each family, each adds what is its own.
 		switch i, known := at[offer.Host]; {
 		case !known:
@@ -123,27 +134,6 @@ func (x *sourceIndex) sliceOffers(key model.Key, offers []translate.Offer) []tra
 		}
 	}
 	return offers
-}
-
-// slicedBy are the Services that a pod serves because slices name it, each once for a slice.
-func (x *sourceIndex) slicedBy(key model.Key) (services []model.Key) {
-	pod, ok := x.store.Pod(key)
-	if !ok {
-		return nil
-	}
-	for _, sliceKey := range slices.SortedFunc(maps.Keys(x.slicesOf[key]), model.Key.Compare) {
-		slice, ok := x.store.EndpointSlice(sliceKey)
-		if !ok {
-			continue
-		}
-		of, _ := translate.SliceService(slice)
-		if svc, ok := x.store.Service(of); ok {
-			if _, ok := translate.SliceOffer(x.mesh, slice, x.slicesOf[key][sliceKey], svc, pod); ok {
-				services = append(services, of)
-			}
-		}
-	}
-	return services
 }
 
 // compileSlice brings the endpoints of a slice up to date.

@@ -157,7 +157,7 @@ func (c *workloadCompiler) waypointPolicies(key model.Key, name string) (names [
 	for _, owner := range c.index.selection.ChosenBy(key) {
 		behind = append(behind, objectName(owner))
 	}
-	for _, service := range c.index.slicedBy(key) {
+	for service := range c.index.sliced(key) {
 		behind = append(behind, objectName(service))
 	}
 	for _, name := range behind {

@@ -216,7 +216,7 @@ func (c *Control) business(proxies streams) func(method, account string) error {
 	return func(method, account string) error {
 		switch method {
 		case auth.IstioCertificateService_CreateCertificate_FullMethodName:
-			return c.authorizer.Account(account)
+			return c.authorizer.CheckAccount(account)
 		case discovery.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:
 			_, err := proxies.role(account)
 			return err
