@@ -102,10 +102,10 @@ func (d *door) tell(kind *tally, call *tap.Info, address string, caller ca.Calle
 	if len(why) > longest {
 		why = why[:longest]
 	}
-	attributes := []any{"method", method, "address", address, "error", why, "others", kind.untold}
+	logger := d.logger
 	if caller.PodName != "" {
-		attributes = append(attributes, "pod", caller.Namespace+"/"+caller.PodName, "node", caller.NodeName)
+		logger = logger.With("pod", caller.Namespace+"/"+caller.PodName, "node", caller.NodeName)
 	}
-	d.logger.Warn("control: caller turned away", attributes...)
+	logger.Warn("control: caller turned away", "method", method, "address", address, "error", why, "others", kind.untold)
 	kind.untold = 0
 }
