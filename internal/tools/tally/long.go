@@ -36,6 +36,8 @@ type long struct {
 	steps  map[string]step
 	parts  []longrun.Part
 	book   longrun.Book
+	// only has the names of the parts that may run; if it is empty, all may.
+	only []string
 
 	total counts
 	// failed checks, each behind the name of its part.
@@ -46,11 +48,11 @@ type long struct {
 	unwritten error
 }
 
-// runLong runs what fits in a budget and returns the exit code of the program.
-func runLong(steps []step, page string, budget time.Duration, failOnSkip, verbose bool) int {
+// runLong runs the parts named in only, or all if it is empty, as far as they fit in a budget. It returns the exit code of the program.
+func runLong(steps []step, page string, budget time.Duration, only []string, failOnSkip, verbose bool) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	l := &long{ctx: ctx, w: os.Stdout, tree: tree{dir: ".", page: page}, failOnSkip: failOnSkip, verbose: verbose, now: time.Now}
+	l := &long{ctx: ctx, w: os.Stdout, tree: tree{dir: ".", page: page}, only: only, failOnSkip: failOnSkip, verbose: verbose, now: time.Now}
 	passed, err := l.run(steps, budget)
 	switch {
 	case err != nil:
@@ -69,9 +71,12 @@ func (l *long) run(steps []step, budget time.Duration) (bool, error) {
 	if err := l.open(steps); err != nil {
 		return false, err
 	}
+	waiting, err := l.eligible()
+	if err != nil {
+		return false, err
+	}
 	started := l.now()
 	until := started.Add(budget)
-	waiting := l.book.Waiting(l.parts)
 	for l.ctx.Err() == nil {
 		batch := l.book.Next(waiting, until.Sub(l.now()))
 		if len(batch) == 0 {
@@ -99,6 +104,23 @@ func (l *long) run(steps []step, budget time.Duration) (bool, error) {
 		return false, l.unwritten
 	}
 	return l.end(until.Sub(l.now()), l.now().Sub(started)), nil
+}
+
+// eligible returns the parts that may run, longest-waiting first. A name that no part has is an error.
+func (l *long) eligible() ([]longrun.Part, error) {
+	waiting := l.book.Waiting(l.parts)
+	if len(l.only) == 0 {
+		return waiting, nil
+	}
+	named := func(name string) func(longrun.Part) bool {
+		return func(p longrun.Part) bool { return p.Name == name }
+	}
+	for _, name := range l.only {
+		if !slices.ContainsFunc(waiting, named(name)) {
+			return nil, fmt.Errorf("no part has the name %q: take the names from %s", name, l.tree.page)
+		}
+	}
+	return slices.DeleteFunc(waiting, func(p longrun.Part) bool { return !slices.Contains(l.only, p.Name) }), nil
 }
 
 // unchanged makes sure that the tree is still the commit of which the run has the digests, and from which the programs were built.

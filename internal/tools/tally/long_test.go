@@ -81,7 +81,7 @@ func (r *repository) run(ctx context.Context, budget time.Duration) (bool, strin
 	return passed, out, r.book()
 }
 
-func (r *repository) try(ctx context.Context, budget time.Duration) (bool, string, error) {
+func (r *repository) try(ctx context.Context, budget time.Duration, only ...string) (bool, string, error) {
 	r.t.Helper()
 	steps, err := readSteps(filepath.Join(r.dir, "tier"))
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *repository) try(ctx context.Context, budget time.Duration) (bool, strin
 	}
 	r.now = r.now.Add(time.Hour)
 	var out strings.Builder
-	l := &long{ctx: ctx, w: &out, tree: tree{dir: r.dir, page: longPage}, now: func() time.Time { r.now = r.now.Add(r.tick); return r.now }}
+	l := &long{ctx: ctx, w: &out, tree: tree{dir: r.dir, page: longPage}, only: only, now: func() time.Time { r.now = r.now.Add(r.tick); return r.now }}
 	passed, err := l.run(steps, budget)
 	return passed, out.String(), err
 }
@@ -136,6 +136,20 @@ c | plain 30m src | true
 	// No part of it is run by a budget of nothing.
 	if _, out, again := r.run(context.Background(), 0); !maps.Equal(again, book) || !strings.HasSuffix(out, "0 passed, 0 failed, 0 skipped\n") {
 		t.Errorf("%+v became %+v:\n%s", book, again, out)
+	}
+}
+
+func TestNamedPartsRunAlone(t *testing.T) {
+	r := newRepository(t, "a | script 20m src/a | echo '1 passed, 0 failed'\nb c | plain 50m src/b | true\n"+fuzzer(60, fuzzed)+"\n")
+	passed, out, err := r.try(context.Background(), longrun.Unlimited, partNames("b c, t3,")...)
+	if !passed || err != nil || names(r.book()) != "b c t3" || strings.Contains(out, "PASSED OVER") {
+		t.Errorf("passed %v (%v), ran %q:\n%s", passed, err, names(r.book()), out)
+	}
+	if _, out, err := r.try(context.Background(), 19*time.Minute, "a"); err != nil || names(r.book()) != "b c t3" || !strings.Contains(out, "PASSED OVER: a takes about 20m0s") {
+		t.Errorf("a budget counts for them too: %v, ran %q:\n%s", err, names(r.book()), out)
+	}
+	if _, _, err := r.try(context.Background(), 0, "a", "d"); err == nil || !strings.Contains(err.Error(), `no part has the name "d"`) {
+		t.Errorf("an unknown name: %v", err)
 	}
 }
 

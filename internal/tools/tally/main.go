@@ -23,9 +23,10 @@ func main() {
 	verbose := flag.Bool("v", false, "show the output of steps that pass")
 	page := flag.String("page", "", "a page in Markdown that keeps the last result of each part; the parts run one after the other, longest-waiting first")
 	minutes := flag.Uint("minutes", 0, "with -page: run only parts that fit in so many minutes; without it all run")
+	only := flag.String("only", "", "with -page: run only these parts, with commas between their names")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-page FILE [-minutes N]] STEPS_FILE")
+		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-page FILE [-minutes N] [-only PART,PART]] STEPS_FILE")
 		os.Exit(64)
 	}
 	steps, err := readSteps(flag.Arg(0))
@@ -40,7 +41,7 @@ func main() {
 				budget = time.Duration(*minutes) * time.Minute
 			}
 		})
-		os.Exit(runLong(steps, *page, budget, *failOnSkip, *verbose))
+		os.Exit(runLong(steps, *page, budget, partNames(*only), *failOnSkip, *verbose))
 	}
 	t := &tier{w: os.Stdout, failOnSkip: *failOnSkip, verbose: *verbose, last: readDurations(flag.Arg(0))}
 	passed := t.run(steps)
@@ -146,18 +147,24 @@ func readSteps(path string) ([]step, error) {
 	return steps, nil
 }
 
+// partNames splits a list at its commas. Names may have spaces within.
+func partNames(list string) []string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // waitLine reads `wait`, or `wait NAME, NAME`; a line with | is a step.
 func waitLine(line string) (names []string, ok bool) {
 	rest, ok := strings.CutPrefix(line, "wait")
 	if !ok || strings.Contains(rest, "|") || rest != "" && rest[0] != ' ' {
 		return nil, false
 	}
-	for name := range strings.SplitSeq(rest, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names, true
+	return partNames(rest), true
 }
 
 var (
