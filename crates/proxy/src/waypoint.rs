@@ -29,6 +29,7 @@ pub mod measured;
 #[cfg(feature = "measured")]
 mod memory;
 mod mesh;
+mod metadata;
 mod names;
 mod numbers;
 mod own;

@@ -101,7 +101,8 @@ impl Connections {
         let peer = asked.client.clone();
         let tunnel = TunnelPeer::new(waypoint, peer, asked.source, asked.service);
         let tunnel = Rc::new(tunnel);
-        let session = Session::new(waypoint, &tunnel, &view, selected, (None, None));
+        let metadata = tunnel.metadata.of(None, None);
+        let session = Session::new(waypoint, &tunnel, &view, selected, metadata);
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {

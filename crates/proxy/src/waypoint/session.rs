@@ -7,7 +7,6 @@ use std::rc::{Rc, Weak};
 use lateen_config::ServiceKey;
 use lateen_config::l7::Standing;
 use lateen_exchange::{Account, Config, Protocol};
-use lateen_hbone::{Baggage, Forwarded};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
 use lateen_telemetry::{LogShare, Part, Party};
@@ -15,6 +14,7 @@ use lateen_types::{Strng, VerifiedPeer};
 
 use super::destination::{self, Destination, Target};
 use super::listing::{self, About};
+use super::metadata::{NewestMetadata, StreamMetadata};
 use super::policy::Judge;
 use super::service_view::ServiceView;
 use super::state::Waypoint;
@@ -38,6 +38,7 @@ pub(super) struct TunnelPeer {
     configs: [Rc<Config>; 2],
     /// The share of the log's buffer that lines about it have.
     pub(super) log_share: LogShare,
+    pub(super) metadata: NewestMetadata,
 }
 
 impl TunnelPeer {
@@ -56,6 +57,7 @@ impl TunnelPeer {
             configs: waypoint.server_configs(&account),
             account,
             log_share: LogShare::of(peer.identity()),
+            metadata: NewestMetadata::default(),
             peer,
         }
     }
@@ -79,11 +81,9 @@ pub(super) struct Session {
     pub(super) service_number: u32,
     /// The peer, as policies have judged it.
     pub(super) judge: Judge,
-    /// What the source's proxy says about the connection. Relayed connections carry it on.
-    pub(super) baggage: Option<Baggage>,
-    pub(super) forwarded: Option<Forwarded>,
+    pub(super) metadata: Rc<StreamMetadata>,
     /// The server name that the client's TLS asks for, where the waypoint reads it: it names the host.
-    server_name: OnceCell<String>,
+    server_name: OnceCell<Box<str>>,
     /// The standing of the destination to this waypoint, in the view of this number.
     standing: Cell<(u64, Standing)>,
     /// The fields of the access log that all requests have in common, for those who write it.
@@ -92,8 +92,8 @@ pub(super) struct Session {
     service_view: RefCell<Weak<ServiceView>>,
 }
 
-// Every open connection has one. With the counts of its `Rc` the allocator gives it 768 bytes.
-const _: () = assert!(size_of::<Session>() <= 752);
+// Every open connection has one. With the counts of its `Rc` the allocator gives it 512 bytes.
+const _: () = assert!(size_of::<Session>() <= 496);
 
 impl Session {
     /// The facts of a stream to a destination, which has this standing in the view.
@@ -102,7 +102,7 @@ impl Session {
         tunnel: &Rc<TunnelPeer>,
         view: &View,
         (destination, standing): (Destination, Standing),
-        (baggage, forwarded): (Option<Baggage>, Option<Forwarded>),
+        metadata: Rc<StreamMetadata>,
     ) -> Self {
         let TunnelPeer { peer, client, .. } = &**tunnel;
         let named = view.snapshot.workload(&waypoint.network, client.ip());
@@ -113,7 +113,7 @@ impl Session {
             Some(workload) => describe::party(workload, identity),
             None => {
                 let claims = waypoint.metrics.claims();
-                claims.admit(describe::claimed(baggage.as_ref(), identity))
+                claims.admit(describe::claimed(metadata.baggage.as_ref(), identity))
             }
         };
         let source_name = named.and_then(|workload| describe::some(&workload.name));
@@ -134,8 +134,7 @@ impl Session {
             log_parts: OnceCell::new(),
             service_view: RefCell::default(),
             destination,
-            baggage,
-            forwarded,
+            metadata,
         }
     }
 
@@ -166,12 +165,12 @@ impl Session {
 
     /// Notes the server name that the client's TLS asks for.
     pub(super) fn set_server_name(&self, name: String) {
-        self.server_name.get_or_init(|| name);
+        self.server_name.get_or_init(|| name.into());
     }
 
     /// The server name that the client's TLS asks for, where the waypoint reads it.
     pub(super) fn server_name(&self) -> Option<&str> {
-        self.server_name.get().map(String::as_str)
+        self.server_name.get().map(|name| &**name)
     }
 
     /// What policies see of the peer.

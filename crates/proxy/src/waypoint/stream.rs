@@ -92,8 +92,9 @@ async fn open(
 ) -> Result<Rc<Session>, Refused> {
     let view = waypoint.view().await.ok_or(Refused::NotConfigured)?;
     let selected = select(&view, &waypoint.own, &incoming.authority)?;
-    let said = (incoming.baggage.clone(), incoming.forwarded.clone());
-    let session = Session::new(waypoint, tunnel, &view, selected, said);
+    let (baggage, forwarded) = (incoming.baggage.as_ref(), incoming.forwarded.as_ref());
+    let metadata = tunnel.metadata.of(baggage, forwarded);
+    let session = Session::new(waypoint, tunnel, &view, selected, metadata);
     Ok(Rc::new(session))
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lateen_exchange::Hold;
-use lateen_hbone::{Baggage, Forwarded, Incoming, Status, Stream};
+use lateen_hbone::{Forwarded, Incoming, Status, Stream};
 use lateen_relay::{Duplex, Meter, Relay, Socket};
 use lateen_telemetry::{Connection, Failure, Labels, Opening, Reporter, ResponseFlags, Security};
 use lateen_types::Strng;
@@ -173,15 +173,16 @@ fn origin(session: &Session) -> Origin {
     let service = session.destination.target.service();
     Origin {
         baggage: session
+            .metadata
             .baggage
             .as_ref()
-            .map(|baggage: &Baggage| Strng::from(baggage.to_string())),
+            .map(|baggage| Strng::from(baggage.to_string())),
         forwarded: Some(Forwarded {
             client: Some(session.tunnel.client),
             host: session
-                .forwarded
-                .as_ref()
-                .and_then(|forwarded| forwarded.host.clone())
+                .metadata
+                .host
+                .clone()
                 .or_else(|| service.map(|service| service.hostname.to_string())),
         }),
     }
