@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -36,7 +37,7 @@ type long struct {
 	steps  map[string]step
 	parts  []longrun.Part
 	book   longrun.Book
-	// only has the names of the parts that may run; if it is empty, all may.
+	// only has the names of the parts, or of their steps, that may run; if it is empty, all may.
 	only []string
 
 	total counts
@@ -106,21 +107,26 @@ func (l *long) run(steps []step, budget time.Duration) (bool, error) {
 	return l.end(until.Sub(l.now()), l.now().Sub(started)), nil
 }
 
-// eligible returns the parts that may run, longest-waiting first. A name that no part has is an error.
+// eligible returns the parts that may run, longest-waiting first. A name that neither a part nor a step has is an error.
 func (l *long) eligible() ([]longrun.Part, error) {
 	waiting := l.book.Waiting(l.parts)
 	if len(l.only) == 0 {
 		return waiting, nil
 	}
-	named := func(name string) func(longrun.Part) bool {
-		return func(p longrun.Part) bool { return p.Name == name }
-	}
-	for _, name := range l.only {
-		if !slices.ContainsFunc(waiting, named(name)) {
-			return nil, fmt.Errorf("no part has the name %q: take the names from %s", name, l.tree.page)
+	var chosen []longrun.Part
+	found := map[string]bool{}
+	for _, p := range waiting {
+		found[p.Name], found[p.Step] = true, true
+		if slices.Contains(l.only, p.Name) || slices.Contains(l.only, p.Step) {
+			chosen = append(chosen, p)
 		}
 	}
-	return slices.DeleteFunc(waiting, func(p longrun.Part) bool { return !slices.Contains(l.only, p.Name) }), nil
+	for _, name := range l.only {
+		if !found[name] {
+			return nil, fmt.Errorf("no part has the name %q: the names are %s", name, strings.Join(slices.Sorted(maps.Keys(found)), ", "))
+		}
+	}
+	return chosen, nil
 }
 
 // unchanged makes sure that the tree is still the commit of which the run has the digests, and from which the programs were built.

@@ -148,8 +148,11 @@ func TestNamedPartsRunAlone(t *testing.T) {
 	if _, out, err := r.try(context.Background(), 19*time.Minute, "a"); err != nil || names(r.book()) != "b c t3" || !strings.Contains(out, "PASSED OVER: a takes about 20m0s") {
 		t.Errorf("a budget counts for them too: %v, ran %q:\n%s", err, names(r.book()), out)
 	}
-	if _, _, err := r.try(context.Background(), 0, "a", "d"); err == nil || !strings.Contains(err.Error(), `no part has the name "d"`) {
+	if _, _, err := r.try(context.Background(), 0, "a", "d"); err == nil || err.Error() != `no part has the name "d": the names are a, b c, fuzz, t1, t2, t3, t4` {
 		t.Errorf("an unknown name: %v", err)
+	}
+	if _, out, err := r.try(context.Background(), longrun.Unlimited, "fuzz"); err != nil || names(r.book()) != "b c t1 t2 t3 t4" {
+		t.Errorf("the name of a step stands for its targets: %v, ran %q:\n%s", err, names(r.book()), out)
 	}
 }
 

@@ -23,9 +23,10 @@ func main() {
 	verbose := flag.Bool("v", false, "show the output of steps that pass")
 	page := flag.String("page", "", "a page in Markdown that keeps the last result of each part; the parts run one after the other, longest-waiting first")
 	minutes := flag.Uint("minutes", 0, "with -page: run only parts that fit in so many minutes; without it all run")
-	only := flag.String("only", "", "with -page: run only these parts, with commas between their names")
+	only := flag.String("only", "", "with -page: run only these parts, or all targets of these steps, with commas between their names")
 	flag.Parse()
-	if flag.NArg() != 1 {
+	names := partNames(*only)
+	if flag.NArg() != 1 || *only != "" && (*page == "" || len(names) == 0) {
 		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-page FILE [-minutes N] [-only PART,PART]] STEPS_FILE")
 		os.Exit(64)
 	}
@@ -41,7 +42,7 @@ func main() {
 				budget = time.Duration(*minutes) * time.Minute
 			}
 		})
-		os.Exit(runLong(steps, *page, budget, partNames(*only), *failOnSkip, *verbose))
+		os.Exit(runLong(steps, *page, budget, names, *failOnSkip, *verbose))
 	}
 	t := &tier{w: os.Stdout, failOnSkip: *failOnSkip, verbose: *verbose, last: readDurations(flag.Arg(0))}
 	passed := t.run(steps)

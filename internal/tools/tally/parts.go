@@ -28,6 +28,9 @@ func (l *long) partsOf(steps []step) error {
 		if named[p.Name] {
 			return fmt.Errorf("two parts have the name %q: rename one", p.Name)
 		}
+		if strings.Contains(p.Name, ",") {
+			return fmt.Errorf("the part %q has a comma in its name, which separates names in PARTS: rename it", p.Name)
+		}
 		named[p.Name] = true
 		var err error
 		if p.Files, err = files.digest(paths); err != nil {

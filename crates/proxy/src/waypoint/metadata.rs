@@ -1,7 +1,7 @@
 //! What the source's proxy says about a stream, in the fields of its CONNECT request.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use lateen_hbone::{Baggage, Forwarded};
 
@@ -13,9 +13,10 @@ pub(super) struct StreamMetadata {
     pub(super) host: Option<String>,
 }
 
-/// The metadata of a tunnel's newest stream. The source's proxy mostly says the same of all streams, and they share one copy.
-#[derive(Clone, Debug, Default)]
-pub(super) struct NewestMetadata(RefCell<Rc<StreamMetadata>>);
+/// The metadata of the newest stream that a tunnel has opened to a destination, as long as a stream has them. The source's proxy says
+/// the same of all connections to a service, so that those share one copy.
+#[derive(Debug, Default)]
+pub(super) struct NewestMetadata(RefCell<Weak<StreamMetadata>>);
 
 impl NewestMetadata {
     /// Returns the metadata of a stream, which are shared with the stream before if they are equal.
@@ -25,14 +26,18 @@ impl NewestMetadata {
         forwarded: Option<&Forwarded>,
     ) -> Rc<StreamMetadata> {
         let host = forwarded.and_then(|forwarded| forwarded.host.as_ref());
-        let mut newest = self.0.borrow_mut();
-        if (newest.baggage.as_ref(), newest.host.as_ref()) != (baggage, host) {
-            *newest = Rc::new(StreamMetadata {
-                baggage: baggage.cloned(),
-                host: host.cloned(),
-            });
+        let newest = self.0.borrow().upgrade();
+        if let Some(newest) = newest
+            && (newest.baggage.as_ref(), newest.host.as_ref()) == (baggage, host)
+        {
+            return newest;
         }
-        Rc::clone(&newest)
+        let own = Rc::new(StreamMetadata {
+            baggage: baggage.cloned(),
+            host: host.cloned(),
+        });
+        self.0.replace(Rc::downgrade(&own));
+        own
     }
 }
 
@@ -71,6 +76,8 @@ mod tests {
             (None, Some("b")),
             (None, None),
             (Some(&web), None),
+            (Some(&web), Some("a")),
+            (Some(&web), None),
         ];
         for (baggage, name) in cases {
             let forwarded = name.map(host);
@@ -78,5 +85,14 @@ mod tests {
             assert_eq!(metadata.baggage.as_ref(), baggage);
             assert_eq!(metadata.host.as_deref(), name);
         }
+    }
+
+    #[test]
+    fn a_tunnel_without_streams_holds_no_texts() {
+        let newest = NewestMetadata::default();
+        let metadata = newest.of(None, Some(&host("a")));
+        let held = Rc::downgrade(&metadata);
+        drop(metadata);
+        assert!(held.upgrade().is_none());
     }
 }

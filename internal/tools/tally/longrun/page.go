@@ -48,7 +48,7 @@ func (b Book) Page(parts []Part, at time.Time, commit string) string {
 		}
 	}
 	fmt.Fprintf(&p, "# Results of `make test-long`\n\n%d of %d parts have passed with the newest files that they test. `make test-long` wrote this page at commit `%s` on\n"+
-		"%s UTC, and reads it back: do not edit it. `make test-long MINUTES=40` runs the parts that have waited longest, as far as\nthey fit. `MINUTES=0` runs none and judges the parts anew.\n\n", current, len(parts), commit, at.UTC().Format(dateForm))
+		"%s UTC, and reads it back: do not edit it. `make test-long MINUTES=40` runs the parts that have waited longest, as far as\nthey fit, and `PARTS=\"soak, h1_core\"` those alone. `MINUTES=0` runs none and judges the parts anew.\n\n", current, len(parts), commit, at.UTC().Format(dateForm))
 	b.verdicts(&p, parts)
 	p.WriteString("\n`files` is a digest of the files that a part tests. A fuzz target tests the sources of the crates that it names, or of its Go\n" +
 		"package. `fuzzed` counts the seconds since these files last changed in which nothing was found. A finding stays open until the\nfiles change.\n")
