@@ -141,7 +141,7 @@ c | plain 30m src | true
 
 func TestNamedPartsRunAlone(t *testing.T) {
 	r := newRepository(t, "a | script 20m src/a | echo '1 passed, 0 failed'\nb c | plain 50m src/b | true\n"+fuzzer(60, fuzzed)+"\n")
-	passed, out, err := r.try(context.Background(), longrun.Unlimited, partNames("b c, t3,")...)
+	passed, out, err := r.try(context.Background(), longrun.Unlimited, splitNames("b c, t3,")...)
 	if !passed || err != nil || names(r.book()) != "b c t3" || strings.Contains(out, "PASSED OVER") {
 		t.Errorf("passed %v (%v), ran %q:\n%s", passed, err, names(r.book()), out)
 	}

@@ -25,7 +25,7 @@ func main() {
 	minutes := flag.Uint("minutes", 0, "with -page: run only parts that fit in so many minutes; without it all run")
 	only := flag.String("only", "", "with -page: run only these parts, or all targets of these steps, with commas between their names")
 	flag.Parse()
-	names := partNames(*only)
+	names := splitNames(*only)
 	if flag.NArg() != 1 || *only != "" && (*page == "" || len(names) == 0) {
 		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-page FILE [-minutes N] [-only PART,PART]] STEPS_FILE")
 		os.Exit(64)
@@ -148,8 +148,8 @@ func readSteps(path string) ([]step, error) {
 	return steps, nil
 }
 
-// partNames splits a list at its commas. Names may have spaces within.
-func partNames(list string) []string {
+// splitNames splits a list at its commas. Names may have spaces within.
+func splitNames(list string) []string {
 	var names []string
 	for name := range strings.SplitSeq(list, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -165,7 +165,7 @@ func waitLine(line string) (names []string, ok bool) {
 	if !ok || strings.Contains(rest, "|") || rest != "" && rest[0] != ' ' {
 		return nil, false
 	}
-	return partNames(rest), true
+	return splitNames(rest), true
 }
 
 var (

@@ -1,12 +1,12 @@
-//! What the source's proxy says about a stream, in the fields of its CONNECT request.
+//! Metadata of a stream: the fields of its CONNECT request with which the source's proxy describes the connection.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use lateen_hbone::{Baggage, Forwarded};
 
-/// What the source's proxy says about a stream. Relayed connections carry it on.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The description of a stream by the source's proxy. Relayed connections carry it on.
+#[derive(Debug)]
 pub(super) struct StreamMetadata {
     pub(super) baggage: Option<Baggage>,
     /// The service's host name, if the application addressed a service.

@@ -38,7 +38,7 @@ pub(super) struct TunnelPeer {
     configs: [Rc<Config>; 2],
     /// The share of the log's buffer that lines about it have.
     pub(super) log_share: LogShare,
-    /// What its proxy says about its streams.
+    /// The description of its newest stream.
     pub(super) metadata: NewestMetadata,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Session {
     pub(super) service_number: u32,
     /// The peer, as policies have judged it.
     pub(super) judge: Judge,
-    /// What the source's proxy says about the stream.
+    /// The description of the stream by the source's proxy.
     pub(super) metadata: Rc<StreamMetadata>,
     /// The server name that the client's TLS asks for, where the waypoint reads it: it names the host.
     server_name: OnceCell<Box<str>>,
