@@ -102,7 +102,7 @@ writes text in slog's form. Secrets are never logged.
 
 const environmentIntroduction = `# Reference: environment variables and flags
 
-The node proxy takes variables, the other programs flags.
+The proxy takes variables in both of its roles, the other programs take flags.
 
 `
 

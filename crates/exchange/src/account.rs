@@ -12,8 +12,8 @@
 //!
 //! | limit | HTTP/1 | HTTP/2 |
 //! |---|---|---|
-//! | requests hold a half | requests are read no more | the window of a connection is 64 KiB |
-//! | all | nothing is read any more | a request that brings more, or whose answer does, is ended; new ones are refused |
+//! | requests hold a half | requests are read by what is not charged | the window of a connection is 64 KiB |
+//! | all | everything is read by what is not charged | a request that brings more, or whose answer does, is ended; new ones are refused |
 //! | an eighth more | – | a connection ends that holds more than 4 KiB of a header block that has not ended |
 //!
 //! A connection of HTTP/2 is always read: its frames may be what frees memory, such as WINDOW_UPDATE. And one connection to an endpoint
@@ -25,6 +25,11 @@
 //!
 //! Open requests of HTTP/2 connections are counted beside the bytes: each account has as many as its limit has times 2 KiB. So calls that
 //! say nothing take no room from content. The first of each connection is free.
+//!
+//! 4 KiB of each connection are not charged. While no more of it are held, HTTP/1 is read though the account is full. So peers that fill an
+//! account delay others, and do not stop them.
+//!
+//! A head or trailers for the client go to the output at once, so they are refused if the account has no room for them.
 //!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
 //! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts nothing.
@@ -401,12 +406,12 @@ impl Charge {
         }
     }
 
-    /// True if the peer may be read: less is held here than is free.
+    /// True if the account has room: less is held here than is free.
     pub(crate) fn has_room(&self, part: Part) -> bool {
         self.held(part) < self.account.room(part)
     }
 
-    /// True if the peer may be read. Otherwise the task is woken when there is more room.
+    /// True if the account has room. Otherwise the task is woken when there is more.
     ///
     /// `before` gets wakers that are needed no more: no connection's state may be borrowed when they are dropped.
     pub(crate) fn poll_room(

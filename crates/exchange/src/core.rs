@@ -41,7 +41,7 @@ pub(crate) enum Codec {
 
 impl Codec {
     /// Bytes of a head or a trailer section of HTTP/1 that has not ended.
-    fn incomplete1(&self) -> usize {
+    pub(crate) fn incomplete1(&self) -> usize {
         match self {
             Codec::Server1(http1) => http1.incomplete(),
             Codec::Client1(http1) => http1.incomplete(),
@@ -508,55 +508,6 @@ impl Core {
         let most = self.config.send_buffer;
         let charge = self.charge.as_ref();
         charge.map_or(most, |charge| most.min(send_limit(charge)))
-    }
-
-    /// The charge that input of HTTP/1 counts for, and its limit.
-    fn reading(&mut self) -> Option<(&mut Charge, Part)> {
-        if self.charge.is_some() {
-            let weight = self.weight();
-            let charge = self.charge.as_mut()?;
-            charge.raise(weight);
-            return Some((charge, Part::Requests));
-        }
-        let entry = self.streams.get_mut(self.open)?;
-        let mut held = entry.weight();
-        let charge = entry.charge.as_mut()?;
-        held.answers += self.codec.incomplete1();
-        charge.raise(held);
-        Some((charge, Part::Answers))
-    }
-
-    /// True if the account has room for input of HTTP/1.
-    fn has_room(&mut self) -> bool {
-        let reading = self.reading();
-        reading.is_none_or(|(charge, part)| charge.has_room(part))
-    }
-
-    /// True if the account has room for input of HTTP/1. Otherwise the task is woken when there is more room. `before` gets wakers
-    /// that are needed no more, which are dropped once the state is not borrowed.
-    pub(crate) fn poll_room(&mut self, cx: &Context<'_>, before: &mut Vec<Waker>) -> bool {
-        let reading = self.reading();
-        let has_room = reading.is_none_or(|(charge, part)| charge.poll_room(part, cx, before));
-        self.is_starved = !has_room;
-        has_room
-    }
-
-    /// True if a byte of HTTP/1 may be read though the account has no room: the request is complete, and what the client has to say is
-    /// that it leaves.
-    pub(crate) fn listens(&self) -> bool {
-        let Codec::Server1(http1) = &self.codec else {
-            return false;
-        };
-        let is_heard = self.streams.get(self.open).is_some_and(|entry| entry.heard);
-        is_heard && self.input.is_empty() && !http1.wants_input()
-    }
-
-    /// True if a client of HTTP/1 may leave without being noticed, while bytes of its wait for others to free room.
-    pub(crate) fn is_deaf(&self) -> bool {
-        let open = self.streams.get(self.open);
-        let content = self.held - open.map_or(0, |entry| entry.head);
-        let waits = content + self.codec.incomplete1() + self.input.len() > 0;
-        self.is_starved && !self.listens() && waits
     }
 
     fn let_go(&mut self, key: Key) -> Remains {

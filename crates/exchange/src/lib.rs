@@ -37,6 +37,7 @@ mod lines;
 mod names;
 mod outgoing;
 mod receive;
+mod room;
 mod send;
 pub mod server;
 mod shared;

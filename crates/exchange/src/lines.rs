@@ -48,6 +48,11 @@ impl Lines {
         self.spans.clear();
     }
 
+    /// The bytes of all fields.
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Adds a field.
     #[inline]
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {

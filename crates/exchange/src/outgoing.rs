@@ -16,6 +16,24 @@ pub(crate) trait Outgoing {
     fn http2(&self, writer: &mut BlockWriter<'_>);
 }
 
+/// The fields of an answer.
+pub(crate) trait Answering: Outgoing {
+    /// Their bytes, about as many as either codec writes.
+    fn length(&self) -> usize;
+}
+
+impl Answering for Dated<'_> {
+    fn length(&self) -> usize {
+        self.head.fields().lines_len()
+    }
+}
+
+impl Answering for &Lines {
+    fn length(&self) -> usize {
+        Lines::length(self)
+    }
+}
+
 /// The fields of a request, and the key of its WebSocket handshake in HTTP/1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed<'h>(

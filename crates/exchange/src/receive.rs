@@ -359,6 +359,7 @@ impl Core {
                         self.held += head;
                         if let Some(charge) = &mut self.charge {
                             charge.raise(held);
+                            charge.set_open(open);
                         }
                         entry.expects = !end
                             && http2

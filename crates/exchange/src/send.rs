@@ -9,7 +9,7 @@ use crate::core::{Codec, Core, Past};
 use crate::entry::{Entry, Key};
 use crate::error::Error;
 use crate::lines::Lines;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Answering, Outgoing};
 
 /// The start line of a request and the facts on which its framing depends.
 #[derive(Debug, Clone, Copy)]
@@ -143,12 +143,15 @@ impl Core {
         &mut self,
         key: Key,
         answer: Answer,
-        fields: &impl Outgoing,
+        fields: &impl Answering,
     ) -> Result<(), Error> {
-        let entry = self.sender(key)?;
-        if entry.begun {
+        if self.sender(key)?.begun {
             return Err(WriteError::State.into());
         }
+        if !self.admits_section(|| fields.length()) {
+            return Err(Error::OverLimit);
+        }
+        let entry = self.sender(key)?;
         let id = entry.id;
         let asks_head = entry.asked == Some(Asked::Head);
         let connects = entry.asked == Some(Asked::Connect) && (200..300).contains(&answer.status);
@@ -180,6 +183,7 @@ impl Core {
             entry.is_tunnel = opens_tunnel;
             entry.expects = false;
         }
+        self.charge_section();
         if opens_tunnel {
             self.switch();
         }
@@ -324,6 +328,11 @@ impl Core {
             return Err(WriteError::TooShort.into());
         }
         let id = entry.id;
+        if let Some(lines) = trailers
+            && !self.admits_section(|| lines.length())
+        {
+            return Err(Error::OverLimit);
+        }
         match (&mut self.codec, id, trailers) {
             (Codec::Http2(http2), Some(id), Some(lines)) => {
                 let fields: Vec<_> = lines.http2().collect();
@@ -346,6 +355,9 @@ impl Core {
         }
         if let Some(entry) = self.streams.get_mut(key) {
             entry.sent = true;
+        }
+        if trailers.is_some() {
+            self.charge_section();
         }
         Ok(())
     }

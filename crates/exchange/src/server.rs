@@ -157,7 +157,8 @@ impl Exchange {
     /// Content follows as [`ResponseHead::length`] says, unless the request is HEAD.
     ///
     /// # Errors
-    /// The exchange is over or answered, or the head does not fit it.
+    /// The exchange is over or answered, or the head does not fit it. [`Error::OverLimit`]: it has no room in the client's account, and
+    /// nothing was sent.
     pub fn respond(&self, head: &ResponseHead, key: Option<&WebSocketKey>) -> Result<(), Error> {
         self.respond_dated(head, key, None)
     }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
+use crate::account::FREE;
 use crate::inbox::BUFFER;
 
 /// Less room than this, in bytes, is not worth a read.
@@ -134,15 +135,20 @@ impl<IO: AsyncRead + Unpin> Transport<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Transport<IO> {
-    /// The next byte, which keeps no buffer alive; none at the end.
-    pub(crate) fn poll_byte(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let mut byte = [0];
-        let mut byte = ReadBuf::new(&mut byte);
-        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, &mut byte))?;
-        let byte = Bytes::copy_from_slice(byte.filled());
-        self.received += byte.len() as u64;
-        self.over |= byte.is_empty();
-        Poll::Ready(Ok(byte))
+    /// The next bytes, at most so many, and at most 4 KiB. They keep no buffer alive. None at the end.
+    #[inline(never)]
+    pub(crate) fn poll_few(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<Bytes>> {
+        let mut few = [0; FREE];
+        let mut few = ReadBuf::new(&mut few[..most.min(FREE)]);
+        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, &mut few))?;
+        let few = Bytes::copy_from_slice(few.filled());
+        self.received += few.len() as u64;
+        self.over |= few.is_empty();
+        Poll::Ready(Ok(few))
     }
 }
 

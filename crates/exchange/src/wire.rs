@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::core::{Codec, Core, Shared};
 use crate::error::ConnectionError;
 use crate::receive::News;
+use crate::room::Room;
 use crate::shared::Driven as _;
 use crate::transport::{Transport, Written};
 
@@ -38,7 +39,7 @@ pub(crate) fn receive<IO: AsyncRead + Unpin>(
         }
         let read = match wants_read(shared, cx) {
             Wanted::Nothing => return Ok(()),
-            Wanted::Byte => transport.poll_byte(cx),
+            Wanted::Bytes(most) => transport.poll_few(cx, most),
             Wanted::Buffer => transport.poll_read(cx),
         };
         let buffer = match read {
@@ -90,7 +91,8 @@ pub(crate) fn discard<IO: AsyncRead + Unpin>(
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
     Nothing,
-    Byte,
+    /// At most so many.
+    Bytes(usize),
     Buffer,
 }
 
@@ -102,23 +104,24 @@ fn wants_read(shared: &Shared, cx: &Context<'_>) -> Wanted {
 }
 
 fn wanted(core: &mut Core, cx: &Context<'_>, before: &mut Vec<Waker>) -> Wanted {
-    if !core.is_http2() && !core.poll_room(cx, before) {
-        core.is_paused = true;
-        return match core.listens() {
-            true => Wanted::Byte,
-            false => Wanted::Nothing,
+    if let Codec::Http2(http2) = &core.codec {
+        core.is_paused = http2.unread() > UNREAD;
+        return match core.is_paused {
+            true => Wanted::Nothing,
+            false => Wanted::Buffer,
         };
     }
-    let wants = match &core.codec {
-        Codec::Http2(http2) => {
-            core.is_paused = http2.unread() > UNREAD;
-            !core.is_paused
+    match core.poll_room(cx, before) {
+        Room::None => {
+            core.is_paused = true;
+            match core.listens() {
+                true => Wanted::Bytes(1),
+                false => Wanted::Nothing,
+            }
         }
-        _ => core.wants_read(),
-    };
-    match wants {
-        true => Wanted::Buffer,
-        false => Wanted::Nothing,
+        _ if !core.wants_read() => Wanted::Nothing,
+        Room::Spare(most) => Wanted::Bytes(most),
+        Room::Any => Wanted::Buffer,
     }
 }
 

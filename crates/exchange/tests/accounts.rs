@@ -625,14 +625,8 @@ fn connections_wait_until_they_have_room_and_no_longer() {
             upload.abort();
         }
         sleep(Duration::from_secs(200)).await;
-        let left = exchanges.borrow().len();
-        assert!((1..8).contains(&left), "{left}");
-        assert_eq!(account.waiting(), 8 - left);
-        // Those that waited have their turns now.
-        for _ in 0..8 {
-            exchanges.take();
-            sleep(Duration::from_secs(200)).await;
-        }
+        // A head comes in what is not charged.
+        assert_eq!((exchanges.borrow().len(), account.waiting()), (8, 0));
         exchanges.take();
         rest().await;
         assert_eq!(account.held(), 0);

@@ -134,7 +134,8 @@ impl Output {
                 false => self.small.clear(),
             }
             self.written = 0;
-        } else if self.written >= KEPT {
+        } else if self.written >= KEPT.max(self.small.len() / 2) {
+            // The rest is no longer than the written part, so moving it costs no more than writing did.
             self.small.drain(..self.written);
             self.written = 0;
         }
@@ -190,5 +191,15 @@ mod tests {
             output.advance(usize::MAX);
             prop_assert_eq!((output.len(), output.pieces().count()), (0, 0));
         }
+    }
+
+    #[test]
+    fn what_is_left_moves_only_when_it_is_no_longer_than_what_was_written() {
+        let mut output = Output::default();
+        output.small(&[7; 64 * 1024]);
+        output.advance(KEPT + 1);
+        assert_eq!((output.written, output.small.len()), (KEPT + 1, 64 * 1024));
+        output.advance(28 * 1024);
+        assert_eq!((output.written, output.small.len()), (0, output.len));
     }
 }

@@ -1,7 +1,7 @@
 //! Network namespaces of pods, and the sockets that the proxy makes in them: listeners, prepared sockets, sockets for DNS, original
 //! destinations.
 //!
-//! This crate alone may change a thread's network namespace. Only [`NamespaceThread`] does so; every other crate receives
+//! This crate alone may change a thread's network namespace. Only its own threads do so; every other crate receives
 //! finished sockets.
 
 mod dns;

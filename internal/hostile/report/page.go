@@ -63,7 +63,7 @@ does a row without a difference.
 | how are nginx and HAProxy configured | as plain proxies, with limits on heads as in Envoy. They get the client's host, and deny the path ` + "`/admin`" + ` by the rule that their manuals have for it |
 | what fails whatever others do | a server gets more requests than were sent, a request that a strict reader or a policy refuses, a path that policies see in another form, or a field by which a client speaks as a proxy. One is enough, and so is one that comes late |
 
-A tenth of the requests break two rules at once. They are judged by the last row of the table above alone.
+At most one request in fourteen breaks two rules at once. Such requests are judged by the last row of the table above alone.
 
 Words in the table below: a proxy *forwards*, *refuses*, *answers* by itself, or *waits* for more. *Forwards what is invalid* means that a
 strict reader behind the proxy refuses what it got. *Other path* and the like mean that both forward, and the server gets another one.

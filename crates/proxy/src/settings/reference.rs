@@ -282,7 +282,7 @@ variables! {
         "POOL_UNUSED_RELEASE_TIMEOUT" Ztunnel, Duration, Is("5m"),
             "how long a tunnel without connections is kept";
         "LATEEN_SAME_NODE" Lateen, Boolean, Is("true"),
-            "hand connections between two pods of this node over inside the process, once a tunnel between the two has proven both; otherwise they go through tunnels as all others do. A NetworkPolicy that comes to part the two ends what was handed over within 15 s, and not with its first packet: `false` where that is too late";
+            "hand connections between two pods of this node over inside the process, once a tunnel between the two has proven both; otherwise they go through tunnels as all others do. A NetworkPolicy that later forbids such a connection ends it within 15 s, and not at its next packet: set `false` where 15 s is too long";
         "LATEEN_ACCELERATOR" Lateen, form("`off` or `splice`"), Is("off"),
             "`splice`: what two applications on this node send each other passes in the kernel without waking the proxy, once their connection was handed over (`LATEEN_SAME_NODE`) and has been used for a while; where the kernel or the proxy's privileges do not allow it, a line of the log says why";
         "HTTP2_STREAM_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("1048576"),
@@ -306,11 +306,11 @@ variables! {
     }
     "Metrics" {
         "LATEEN_METRICS_IDLE" Lateen, Duration, Is("24h"),
-            "how long the `istio_tcp_*` series of a label set are kept after the last of its connections has ended; one that returns starts from 0, which Prometheus takes for a restart; 0: for ever";
+            "how long the series of a label set are kept after its last connection or request has ended: `istio_tcp_*`, and a waypoint's metrics of requests; one that returns starts from 0, which Prometheus takes for a restart; 0: for ever";
         "LATEEN_METRICS_SERIES" Lateen, Number(1, 1_000_000), Is("10000"),
-            "most label sets (without `response_flags`) of `istio_tcp_*`; connections with further ones are counted with both ends `unknown`, so sums stay right";
+            "most label sets (without `response_flags`) of connections, and as many of requests; further ones are counted with both ends `unknown`, so sums stay right";
         "LATEEN_METRICS_DROP_LABELS" Lateen, form("names of labels, with commas between them"), said("none"),
-            "labels that `istio_tcp_*` does without, such as `source_version,source_cluster`: series that differ in nothing else become one with their sum. `reporter` stays. Logs and reports keep everything";
+            "labels that these series do without, such as `source_version,source_cluster`: series that differ in nothing else become one with their sum. `reporter` stays. Logs and reports keep everything";
     }
     "Reports to an OpenTelemetry collector" {
         "OTEL_EXPORTER_OTLP_ENDPOINT" Convention, form("`http://HOST:PORT` or `https://HOST:PORT`"), said("no reports"),

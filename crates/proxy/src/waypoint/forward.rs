@@ -146,7 +146,7 @@ async fn answer(
         }
         None => below.finish(),
     }
-    .map_err(Broken::Client)?;
+    .map_err(unsent)?;
     Ok(false)
 }
 
@@ -160,9 +160,17 @@ fn respond(
     let date = (!head.fields().has(Known::Date)).then(date::now);
     below
         .respond_dated(&head, key, date.as_ref())
-        .map_err(Broken::Client)?;
+        .map_err(unsent)?;
     record.answered(head, date.as_ref());
     Ok(())
+}
+
+/// Tells the client that is gone from one whose account has no room for a part of the answer. The latter gets another answer.
+fn unsent(error: Error) -> Broken {
+    match error {
+        Error::OverLimit => Broken::Upstream(error),
+        error => Broken::Client(error),
+    }
 }
 
 /// The next content of the answer; none at its end. The answer may be complete for its client before the endpoint has ended the

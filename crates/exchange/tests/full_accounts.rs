@@ -1,0 +1,198 @@
+//! Memory accounts that are full: what still passes, and what is refused. Time is virtual: a sleep ends when nothing else moves.
+
+mod common;
+
+use bytes::Bytes;
+use common::{
+    Exchanges, KIB, PIPE, answer, charged, content, head, keep, pattern, preface, rest, virtually,
+};
+use lateen_exchange::{Account, Config, Error, Protocol, client, server};
+use lateen_http::{FieldName, FieldValue, Length, Limits, RawTrailers, Status, Trailers, Version};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::spawn_local;
+
+/// Clients whose uploads nobody reads, until the account has no room for requests.
+async fn fill(account: &Account, exchanges: &Exchanges) -> Vec<client::Handle> {
+    let mut handles = Vec::new();
+    for _ in 0..16 {
+        let (handle, server) = charged(Protocol::Http1, Some(account));
+        keep(server, exchanges);
+        let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
+        let exchange = handle.request(&chunked, None).expect("it is ready");
+        spawn_local(async move {
+            let _ = exchange.send(pattern(512 * KIB)).await;
+            std::future::pending::<()>().await;
+        });
+        handles.push(handle);
+    }
+    rest().await;
+    assert!(account.held() >= 128 * KIB, "{}", account.held());
+    handles
+}
+
+#[test]
+fn small_messages_of_http1_pass_though_others_fill_the_account() {
+    virtually(async {
+        let process = Account::new(256 * KIB);
+        let exchanges = Exchanges::default();
+        let _handles = fill(&process.within(256 * KIB), &exchanges).await;
+
+        let own = process.within(256 * KIB);
+        let (handle, server) = charged(Protocol::Http1, Some(&own));
+        let (upstream, origin) = charged(Protocol::Http1, None);
+        common::serve(origin, |_, exchange| async move {
+            exchange.reply(Status::OK, &[], Length::Known(64 * 1024))?;
+            exchange.send(pattern(64 * KIB)).await?;
+            exchange.finish()
+        });
+        let account = own.clone();
+        common::serve(server, move |_, exchange| {
+            let (upstream, account) = (upstream.clone(), account.clone());
+            async move {
+                let above = upstream.request(&head("GET", "/", &[]), None)?;
+                above.charge(&account);
+                answer(&above).await?;
+                exchange.reply(Status::OK, &[], Length::Delimited)?;
+                while let Some(bytes) = above.data().await? {
+                    exchange.send(bytes).await?;
+                }
+                exchange.finish()
+            }
+        });
+        for _ in 0..3 {
+            let asked = handle.request(&head("GET", "/", &[]), None);
+            let asked = asked.expect("it is ready");
+            assert_eq!(
+                answer(&asked).await.expect("an answer").status(),
+                Status::OK
+            );
+            let came = content(&asked).await.expect("content");
+            assert_eq!(came.len(), 64 * KIB);
+            drop(asked);
+            rest().await;
+        }
+    });
+}
+
+#[test]
+fn open_requests_of_several_connections_are_bounded() {
+    virtually(async {
+        // One for every 2 KiB, beside the first of each connection.
+        let account = Account::new(64 * KIB);
+        let exchanges = Exchanges::default();
+        let small = head("GET", "/", &[]);
+        let mut open = Vec::new();
+        for _ in 0..8 {
+            let (handle, server) = charged(Protocol::Http2, Some(&account));
+            keep(server, &exchanges);
+            for _ in 0..20 {
+                open.push(handle.request(&small, None).expect("it is ready"));
+            }
+            rest().await;
+        }
+        assert_eq!(exchanges.borrow().len(), 8 + 32);
+        exchanges.take();
+        drop(open);
+        rest().await;
+        let (handle, server) = charged(Protocol::Http2, Some(&account));
+        keep(server, &exchanges);
+        let again: Vec<_> = (0..20)
+            .map(|_| handle.request(&small, None).expect("it is ready"))
+            .collect();
+        rest().await;
+        assert_eq!(exchanges.borrow().len(), again.len());
+    });
+}
+
+/// A client of HTTP/2 that asks for so many answers and reads none, and the exchanges of its server.
+async fn deaf(account: &Account, requests: u32) -> (DuplexStream, Exchanges) {
+    let (mut peer, theirs) = duplex(PIPE);
+    let config = Config {
+        account: Some(account.clone()),
+        ..Config::new(Protocol::Http2)
+    };
+    let exchanges = Exchanges::default();
+    keep(server::Connection::new(theirs, config), &exchanges);
+    let mut bytes = preface();
+    for number in 0..requests {
+        // GET, http, / and the authority `a`, which ends the stream.
+        let block = [0x82, 0x86, 0x84, 1, 1, b'a'];
+        bytes.extend([0, 0, block.len() as u8, 1, 5]);
+        bytes.extend((number * 2 + 1).to_be_bytes());
+        bytes.extend(block);
+    }
+    peer.write_all(&bytes).await.expect("there is room");
+    rest().await;
+    assert_eq!(exchanges.borrow().len(), requests as usize);
+    (peer, exchanges)
+}
+
+/// A field whose value has so many bytes.
+fn long(bytes: usize) -> (FieldName, FieldValue) {
+    let name = FieldName::new("x").expect("a name");
+    let value = FieldValue::new(vec![b'v'; bytes]).expect("a value");
+    (name, value)
+}
+
+fn trailers(bytes: usize) -> Trailers {
+    let text = Bytes::from(format!("x-note{}", "v".repeat(bytes)));
+    let length = text.len();
+    let mut raw = RawTrailers::new(text, Version::Http11, Limits::default()).expect("it is short");
+    raw.field(0..6, 6..length).expect("it is good");
+    raw.canonical()
+}
+
+#[test]
+fn heads_of_answers_that_nobody_reads_stay_within_the_account() {
+    for bytes in [3 * KIB, 50 * KIB] {
+        virtually(async {
+            let account = Account::new(1024 * KIB);
+            let mut peers = Vec::new();
+            let (mut sent, mut refused) = (0, 0);
+            for _ in 0..20 {
+                let (peer, exchanges) = deaf(&account, 100).await;
+                for exchange in exchanges.take() {
+                    match exchange.reply(Status::OK, &[long(bytes)], Length::None) {
+                        Ok(()) => sent += 1,
+                        Err(Error::OverLimit) => refused += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                rest().await;
+                peers.push(peer);
+                // Beside the limit, 4 KiB of each connection are free.
+                assert!(account.held() <= 1028 * KIB, "{}", account.held());
+            }
+            assert!(sent * bytes >= 512 * KIB, "{sent} of {bytes} bytes");
+            assert!(refused > 0, "{sent} of {bytes} bytes");
+            drop(peers);
+            rest().await;
+            assert_eq!(account.held(), 0);
+        });
+    }
+}
+
+#[test]
+fn trailers_that_nobody_reads_stay_within_the_account() {
+    virtually(async {
+        let account = Account::new(1024 * KIB);
+        let mut peers = Vec::new();
+        let mut refused = 0;
+        for _ in 0..20 {
+            let (peer, exchanges) = deaf(&account, 100).await;
+            for exchange in exchanges.take() {
+                let begun = exchange.reply(Status::OK, &[], Length::Delimited);
+                let finished = begun.and_then(|()| exchange.finish_with(&trailers(10 * KIB)));
+                match finished {
+                    Ok(()) => {}
+                    Err(Error::OverLimit) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            rest().await;
+            peers.push(peer);
+            assert!(account.held() <= 1028 * KIB, "{}", account.held());
+        }
+        assert!(refused > 0);
+    });
+}
