@@ -174,6 +174,40 @@ fn heads_of_answers_that_are_kept_for_the_log_are_charged() {
 }
 
 #[test]
+fn heads_of_answers_that_a_client_does_not_read_stay_within_its_account() {
+    local(async {
+        let accounts = Accounts::new(4 * MIB);
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let large = |_, exchange: server::Exchange| async move {
+            let value = FieldValue::new(Bytes::from(vec![b'a'; 20_000])).unwrap();
+            let fields = [(FieldName::new("x-large").unwrap(), value)];
+            exchange.reply(Status::OK, &fields, Length::None)
+        };
+        let application = Application::plain(world.endpoint(), Protocol::Http2, large).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut stream = stream_of(&world, "client").await;
+            stream.write_all(&without_windows(100)).await.unwrap();
+            clients.push(stream);
+        }
+        until("all requests have come", || {
+            application.requests.get() == 400
+        })
+        .await;
+        // The answers to the last ones are on their way.
+        let other = connection(stream_of_stranger(&world).await, Protocol::Http2);
+        for _ in 0..5 {
+            let exchange = other.request(&head("GET", "/", &[]), None).unwrap();
+            assert_eq!(answer(&exchange).await.0.status(), Status::OK);
+        }
+        // A quarter is the client's. Heads that are on their way to it are not counted.
+        assert!(accounts.held() <= MIB + MIB / 2, "{}", accounts.held());
+        drop((clients, other));
+        until("all of it is free", || accounts.held() == 0).await;
+    });
+}
+
+#[test]
 fn a_client_that_says_nothing_is_let_go_and_a_slow_head_gets_408() {
     local(async {
         let world = World::limited(|config| {
