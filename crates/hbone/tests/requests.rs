@@ -47,6 +47,32 @@ async fn headers_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
+async fn baggage_that_is_too_long_counts_as_missing() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let padded = |length: usize| {
+            let field = "service.name=web,x=";
+            format!("{field}{}", "a".repeat(length - field.len()))
+        };
+        for (length, is_read) in [(4096, true), (4097, false), (16_000, false)] {
+            let text = padded(length);
+            let mut request = request();
+            request.baggage = Some(text.as_str().into());
+            let answer = async {
+                let incoming = incoming.recv().await.unwrap();
+                assert_eq!(incoming.baggage.is_some(), is_read, "{length}");
+                incoming.accept(Some(&text)).unwrap()
+            };
+            let (connected, _far) = tokio::join!(tunnel.connect(&request), answer);
+            let (_near, info) = connected.unwrap();
+            assert_eq!(info.baggage.is_some(), is_read, "{length}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_name_and_an_ipv6_address_are_targets_too() {
     local(async {
         let (ours, theirs) = settings();

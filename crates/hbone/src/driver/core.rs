@@ -423,12 +423,17 @@ impl Core {
         }
     }
 
-    /// What the header block that came says of its workload.
+    /// What the header block that came says of its workload, in [`Baggage::LONGEST`] bytes at most.
     pub(crate) fn baggage(&self) -> Option<Baggage> {
-        let mut lines = self.lines(crate::headers::BAGGAGE);
-        let mut baggage = Baggage::parse(lines.next()?);
-        lines.for_each(|line| baggage.read(line));
-        Some(baggage)
+        let (mut baggage, mut length) = (None, 0);
+        for line in self.lines(crate::headers::BAGGAGE) {
+            length += line.len();
+            if length > Baggage::LONGEST {
+                return None;
+            }
+            baggage.get_or_insert_with(Baggage::default).read(line);
+        }
+        baggage
     }
 
     /// The values of a field of the header block that came, those that are text.
