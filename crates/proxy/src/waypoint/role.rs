@@ -25,7 +25,7 @@ const TIDY: Duration = Duration::from_secs(5);
 /// The sending end of a waypoint worker's mailbox.
 pub type WaypointHandle = WorkerHandle<Waypoint>;
 
-/// The listener for tunnels. Its connections belong to nobody before their peers have proven who they are.
+/// The listener for tunnels. A connection belongs to its peer's address until the peer has proven who it is.
 #[derive(Clone, Debug, Default)]
 pub struct Entrance(Peer);
 
@@ -58,7 +58,12 @@ impl Role for Waypoint {
             stream, peer, load, ..
         } = accepted;
         match TcpStream::from_std(stream.into()) {
-            Ok(stream) => lateen_executor::spawn_local(tunnel::serve(self, stream, peer, load)),
+            Ok(stream) => {
+                let turns = self.turns.clone();
+                // Handshakes cost much, and anybody may begin one: those of one address shall not delay others.
+                let owner = Peer::Address(peer.ip());
+                turns.serve(owner, tunnel::serve(self, stream, peer, load));
+            }
             Err(error) => {
                 tracing::error!(%error, "register an accepted connection with the runtime");
             }

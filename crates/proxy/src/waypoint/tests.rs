@@ -9,6 +9,7 @@ mod first_bytes;
 mod hostile;
 mod hostile_endpoints;
 mod leaving;
+mod limits;
 mod listing;
 mod messages;
 mod networks;

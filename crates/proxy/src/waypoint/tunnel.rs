@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::session::TunnelPeer;
 use super::state::Waypoint;
 use super::stream;
+use super::turns::Peer;
 use crate::counted::Counted;
 use crate::tunnels::{End, Guarded, Retirement};
 
@@ -63,7 +64,7 @@ pub(super) async fn serve(
         Ok(proven) => {
             let identity = proven.peer.peer.identity().clone();
             let turns = waypoint.turns.clone();
-            turns.serve(&identity, async move {
+            turns.serve(Peer::Identity(identity), async move {
                 carry(waypoint, proven).await;
                 drop(load);
             });

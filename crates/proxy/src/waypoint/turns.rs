@@ -1,67 +1,78 @@
-//! Equal turns by source identity: the tasks of all tunnels of one identity share one part of the worker's time.
+//! Equal turns by source: the tasks of all tunnels of one identity share one part of the worker's time. So do all handshakes with
+//! one address, whose peers have proven no identity yet.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use lateen_runtime::Worker;
 use lateen_types::Identity;
 
-/// The owner of connections: the identity that a peer has proven. All peers that have proven none yet share one place.
-pub type Peer = Option<Identity>;
+/// The owner of connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// The listener, until a worker has taken the connection.
+    #[default]
+    Listener,
+    /// The address of a peer that has proven no identity yet.
+    Address(IpAddr),
+    /// The identity that a peer has proven.
+    Identity(Identity),
+}
 
-/// The identities that have tunnels, with their number.
+/// The owners that have connections, with their number.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     worker: Rc<Worker<Peer>>,
-    tunnels: Rc<RefCell<HashMap<Identity, usize>>>,
+    connections: Rc<RefCell<HashMap<Peer, usize>>>,
 }
 
 impl Turns {
-    /// No tunnel so far.
+    /// No connection so far.
     pub(super) fn new(worker: Rc<Worker<Peer>>) -> Self {
         Self {
             worker,
-            tunnels: Rc::default(),
+            connections: Rc::default(),
         }
     }
 
-    /// Serves a tunnel in the turns of its peer's identity. With the last tunnel of an identity its group is forgotten.
-    pub(super) fn serve(&self, peer: &Identity, tunnel: impl Future<Output = ()> + 'static) {
-        let held = Held::new(self.clone(), peer.clone());
-        let group = self.worker.group_of(&Some(peer.clone()));
+    /// Serves a connection in the turns of its owner. With the last connection of an owner its group is forgotten.
+    pub(super) fn serve(&self, peer: Peer, connection: impl Future<Output = ()> + 'static) {
+        let group = self.worker.group_of(&peer);
+        let held = Held::new(self.clone(), peer);
         group.spawn(async move {
-            tunnel.await;
+            connection.await;
             drop(held);
         });
     }
 }
 
-/// One tunnel of an identity.
+/// One connection of an owner.
 struct Held {
     turns: Turns,
-    peer: Identity,
+    peer: Peer,
 }
 
 impl Held {
-    fn new(turns: Turns, peer: Identity) -> Self {
-        let mut tunnels = turns.tunnels.borrow_mut();
-        *tunnels.entry(peer.clone()).or_default() += 1;
-        drop(tunnels);
+    fn new(turns: Turns, peer: Peer) -> Self {
+        let mut connections = turns.connections.borrow_mut();
+        *connections.entry(peer.clone()).or_default() += 1;
+        drop(connections);
         Self { turns, peer }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut tunnels = self.turns.tunnels.borrow_mut();
-        let Some(left) = tunnels.get_mut(&self.peer) else {
+        let mut connections = self.turns.connections.borrow_mut();
+        let Some(left) = connections.get_mut(&self.peer) else {
             return;
         };
         *left -= 1;
         if *left == 0 {
-            tunnels.remove(&self.peer);
-            self.turns.worker.forget_group(&Some(self.peer.clone()));
+            connections.remove(&self.peer);
+            self.turns.worker.forget_group(&self.peer);
         }
     }
 }
