@@ -46,6 +46,8 @@ pub enum CloseReason {
     Stalled,
     /// The peer allowed no streams.
     NoStreams,
+    /// The peer's identity had as many tunnels as it may.
+    TooManyTunnels,
     /// One side does not accept the other's certificate.
     Rejected,
     /// The peer (or we) broke HTTP/2's rules or gave up the connection with an error.
@@ -63,6 +65,7 @@ impl CloseReason {
             CloseReason::Unresponsive => "unresponsive",
             CloseReason::Stalled => "stalled",
             CloseReason::NoStreams => "no_streams",
+            CloseReason::TooManyTunnels => "too_many_tunnels",
             CloseReason::Rejected => "rejected",
             CloseReason::Protocol => "protocol_error",
             CloseReason::Abuse(abuse) => abuse.as_str(),

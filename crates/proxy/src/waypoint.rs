@@ -54,6 +54,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod tunnel_quotas;
 mod turns;
 mod upstream;
 mod view;
@@ -66,3 +67,4 @@ pub use own::Own;
 pub use role::{Entrance, Request, WaypointHandle};
 pub use sockets::Sockets;
 pub use state::{Timeouts, Waypoint, WaypointConfig};
+pub use tunnel_quotas::TunnelQuotas;

@@ -19,7 +19,7 @@ use crate::current::Current;
 use crate::dns::{File, Origin};
 use crate::notify::Starter;
 use crate::settings::WaypointSettings;
-use crate::waypoint::{Accounts, Own, Sockets, Timeouts, Waypoint, WaypointConfig};
+use crate::waypoint::{Accounts, Own, Sockets, Timeouts, TunnelQuotas, Waypoint, WaypointConfig};
 use crate::{VERSION, certificates, publish};
 
 /// The list of the pod's resolvers.
@@ -80,6 +80,10 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
         let accounts = accounts.clone();
         metrics.watch_http_buffers(move || accounts.buffers());
     }
+    let limits = Limits {
+        accounts,
+        tunnels: TunnelQuotas::of(files),
+    };
     let threads = unstarted
         .into_iter()
         .enumerate()
@@ -89,7 +93,7 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
                 slice: common.worker_slice,
                 acceptor: own.take(),
                 accept_failed: fail.take(),
-                role: config(&settings, &metrics, &manager, &rules, &budgets, &accounts),
+                role: config(&settings, &metrics, &manager, &rules, &budgets, &limits),
             })
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -118,13 +122,19 @@ pub fn waypoint(settings: WaypointSettings) -> Result<(), StartError> {
     outcome
 }
 
+/// Limits on clients, which the workers share.
+struct Limits {
+    accounts: Accounts,
+    tunnels: TunnelQuotas,
+}
+
 fn config(
     settings: &WaypointSettings,
     metrics: &Arc<Metrics>,
     certificates: &Manager,
     rules: &Rules,
     budgets: &Budgets,
-    accounts: &Accounts,
+    limits: &Limits,
 ) -> WaypointConfig {
     let common = &settings.common;
     let tunnel = |defaults| tunnel(common, budgets, defaults);
@@ -144,7 +154,8 @@ fn config(
             ..tunnel(lateen_hbone::Settings::client())
         },
         server: tunnel(lateen_hbone::Settings::server()),
-        accounts: accounts.clone(),
+        accounts: limits.accounts.clone(),
+        tunnel_quotas: limits.tunnels.clone(),
         streams_per_tunnel: common.streams_per_tunnel,
         resolvers: File::open(Path::new(RESOLVERS), Origin::Own),
         timeouts: Timeouts {

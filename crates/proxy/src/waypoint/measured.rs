@@ -32,6 +32,7 @@ use super::http;
 use super::session::{Session, TunnelPeer};
 use super::sockets::Sockets;
 use super::state::{Timeouts, Waypoint, WaypointConfig};
+use super::tunnel_quotas::TunnelQuotas;
 use super::upstream::Wire;
 use crate::dns::{File, Origin};
 
@@ -77,6 +78,7 @@ pub fn run(own: Own, snapshot: Arc<Snapshot>, asked: &Asked, measure: impl FnOnc
         client: Settings::client(),
         server: Settings::server(),
         accounts: Accounts::default(),
+        tunnel_quotas: TunnelQuotas::new(1),
         streams_per_tunnel: 100,
         timeouts: Timeouts::default(),
         limits: lateen_relay::Limits::default(),

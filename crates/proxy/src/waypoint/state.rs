@@ -25,6 +25,7 @@ use super::own::Own;
 use super::reviews::Reviews;
 use super::service_view::{KnownEndpoint, ServiceViews};
 use super::sockets::Sockets;
+use super::tunnel_quotas::TunnelQuotas;
 use super::turns::{Peer, Turns};
 use super::upstream::{Upstream, UpstreamError, Upstreams};
 use super::view::View;
@@ -93,6 +94,8 @@ pub struct WaypointConfig {
     pub server: lateen_hbone::Settings,
     /// Memory of clients' requests and answers; all workers share it.
     pub accounts: Accounts,
+    /// Tunnels that each client may have; all workers share them.
+    pub tunnel_quotas: TunnelQuotas,
     /// Streams of one tunnel that it opens.
     pub streams_per_tunnel: usize,
     /// The resolvers that know the addresses of hostnames.
@@ -116,6 +119,8 @@ pub struct Waypoint {
     pub(super) network: Strng,
     /// Memory of clients' requests and answers.
     pub(super) accounts: Accounts,
+    /// Tunnels that each client may have.
+    pub(super) tunnel_quotas: TunnelQuotas,
     /// Settings of tunnels that are accepted.
     pub(super) inbound: lateen_hbone::Settings,
     /// Settings of tunnels to endpoints.
@@ -165,6 +170,7 @@ impl Waypoint {
             client,
             server,
             accounts,
+            tunnel_quotas,
             streams_per_tunnel,
             resolvers,
             timeouts,
@@ -194,6 +200,7 @@ impl Waypoint {
             revocations,
             network,
             accounts,
+            tunnel_quotas,
             inbound: server,
             outbound: client,
             pool,

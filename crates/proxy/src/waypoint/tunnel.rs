@@ -10,12 +10,14 @@ use lateen_accept::LoadGuard;
 use lateen_hbone::{self as hbone, CloseReason};
 use lateen_telemetry::Reporter;
 use lateen_tls::{TlsError, TlsStream};
+use lateen_types::Identity;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::session::TunnelPeer;
 use super::state::Waypoint;
 use super::stream;
+use super::tunnel_quotas::CountedTunnel;
 use super::turns::Peer;
 use crate::counted::Counted;
 use crate::tunnels::{End, Guarded, Retirement};
@@ -29,6 +31,10 @@ enum Unproven {
     Identity(#[from] lateen_identity::FetchError),
     #[error("tls error: {0}")]
     Tls(#[from] TlsError),
+    #[error(
+        "too many tunnels: {peer} has {most} open, a quarter of the proxy's descriptors; have its proxies share tunnels, or raise the proxy's limit of open files"
+    )]
+    TooMany { peer: Identity, most: usize },
     #[error("http2 handshake failed: {0}")]
     Tunnel(#[from] hbone::TunnelError),
     #[error(
@@ -43,6 +49,7 @@ struct Proven {
     peer: TunnelPeer,
     retirement: Retirement,
     counted: Counted,
+    place: CountedTunnel,
 }
 
 /// Serves a connection. What follows its handshake takes the turns of its peer's identity.
@@ -88,6 +95,14 @@ async fn handshake(
     let peer = session.peer().clone();
     tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
     let counted = Counted::opened(&waypoint.metrics, Reporter::Destination);
+    let quotas = &waypoint.tunnel_quotas;
+    let Some(place) = quotas.take(peer.identity()) else {
+        counted.ended(CloseReason::TooManyTunnels);
+        return Err(Unproven::TooMany {
+            peer: peer.identity().clone(),
+            most: quotas.most(),
+        });
+    };
     let settings = hbone::Settings {
         budget: waypoint
             .inbound
@@ -108,6 +123,7 @@ async fn handshake(
                 peer: TunnelPeer::new(waypoint, peer, client, local),
                 retirement,
                 counted,
+                place,
             })
         }
         Err(error) => {
@@ -124,6 +140,7 @@ async fn carry(waypoint: Rc<Waypoint>, proven: Proven) {
         peer,
         retirement,
         counted,
+        place: _place,
     } = proven;
     let peer = Rc::new(peer);
     let tunnel = RefCell::new(tunnel);

@@ -1,12 +1,57 @@
-//! The turns of handshakes.
+//! Limits on the number of a client's tunnels, and the turns of handshakes.
 
 use std::net::SocketAddr;
 
+use lateen_exchange::Protocol;
 use lateen_testkit::identity;
 use tokio::io::{AsyncReadExt as _, duplex};
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::application::{Application, tell};
+use super::bounds::stream_of;
+use super::talk;
 use super::world::{World, local};
+use crate::testing::{soon, until};
+use crate::waypoint::TunnelQuotas;
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[test]
+fn a_tunnel_beyond_the_share_of_its_identity_is_closed_at_once() {
+    local(async {
+        let world = World::limited(|config| config.tunnel_quotas = TunnelQuotas::new(2)).await;
+        let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+        let first = world.tunnel("greedy").await;
+        let mut second = stream_of(&world, "greedy").await;
+        let mut further = world.proven(&identity("greedy")).await;
+        let ended = soon("the end", further.read(&mut [0; 64])).await;
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        world
+            .logged(&["connection failed", "too many tunnels", "/sa/greedy has 2"])
+            .await;
+        let closed = |reason: &str| {
+            let reason = format!("reason=\"{reason}\"");
+            world.metric("lateen_tunnels_closed_total", &[&reason])
+        };
+        assert_eq!(closed("too_many_tunnels"), Some(1.0));
+        // Tunnels that are open go on, and other identities have a share of their own.
+        talk(&mut second, REQUEST, "HTTP/1.1 200 ").await;
+        talk(
+            &mut stream_of(&world, "other").await,
+            REQUEST,
+            "HTTP/1.1 200 ",
+        )
+        .await;
+        drop(first);
+        until("the first one is gone", || closed("done").is_some()).await;
+        talk(
+            &mut stream_of(&world, "greedy").await,
+            REQUEST,
+            "HTTP/1.1 200 ",
+        )
+        .await;
+    });
+}
 
 /// The first bytes of a client's TLS.
 async fn client_hello(world: &World) -> Vec<u8> {

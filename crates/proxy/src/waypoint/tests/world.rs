@@ -21,7 +21,7 @@ use lateen_proto::workload::{
 use lateen_runtime::{UnstartedWorker, WorkerConfig};
 use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_testkit::{Ca, identity, wds};
-use lateen_tls::{Credentials, KeyPair, Rules};
+use lateen_tls::{Credentials, KeyPair, Rules, TlsStream};
 use lateen_types::{Identity, NamespacedName, WorkloadUid};
 use prost::Message as _;
 use tokio::net::{TcpSocket, TcpStream};
@@ -32,7 +32,8 @@ use crate::dns::File;
 use crate::testing::net::Net;
 use crate::testing::{LONG, dns, journal, soon, until};
 use crate::waypoint::{
-    Accounts, Entrance, Own, Request, Sockets, Timeouts, Waypoint, WaypointConfig, WaypointHandle,
+    Accounts, Entrance, Own, Request, Sockets, Timeouts, TunnelQuotas, Waypoint, WaypointConfig,
+    WaypointHandle,
 };
 
 /// How long a client may be silent.
@@ -145,6 +146,7 @@ impl World {
             client: Settings::client(),
             server: Settings::server(),
             accounts: Accounts::default(),
+            tunnel_quotas: TunnelQuotas::new(1000),
             streams_per_tunnel: 100,
             resolvers: File::saying(dns::at(resolver_of(&net))),
             timeouts: Timeouts {
@@ -495,6 +497,16 @@ impl World {
 
     /// A tunnel of a proxy of this identity.
     pub async fn tunnel_of(&self, source_identity: &Identity) -> Tunnel {
+        let stream = self.proven(source_identity).await;
+        let (tunnel, driver) = handshake(stream, Settings::client()).await.unwrap();
+        spawn_local(async move {
+            let _ = driver.await;
+        });
+        tunnel
+    }
+
+    /// A connection of a proxy of this identity, with nothing behind its TLS handshake.
+    pub async fn proven(&self, source_identity: &Identity) -> TlsStream<TcpStream> {
         let socket = TcpSocket::new_v4().unwrap();
         self.sources.set(self.sources.get() + 1);
         let source = match *source_identity == identity("client") {
@@ -507,11 +519,7 @@ impl World {
         let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("gate")])
             .await
             .unwrap();
-        let (tunnel, driver) = handshake(stream, Settings::client()).await.unwrap();
-        spawn_local(async move {
-            let _ = driver.await;
-        });
-        tunnel
+        stream
     }
 
     /// A stream of the client's proxy to an authority.
