@@ -32,12 +32,17 @@
 //! A head or trailers for the client go to the output at once, so they are refused if the account has no room for them.
 //!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
-//! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts nothing.
+//! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts no bytes. The connections
+//! themselves are a third count, see [`Account::connect`].
+
+mod connections;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
+
+pub use connections::OpenConnection;
 
 /// Bytes that each connection, and each request to an endpoint, may hold without a charge. The state of a connection is about as large.
 pub(crate) const FREE: usize = 4096;
@@ -79,6 +84,8 @@ struct Level {
     requests: Tally,
     /// Open requests of connections of HTTP/2, without the first of each.
     open: AtomicUsize,
+    /// Open connections of clients, see [`Account::connect`].
+    connections: AtomicUsize,
     /// Connections that wait for room in this account, by their numbers.
     waiting: Mutex<HashMap<u64, Waker>>,
     /// Connections of the account, and of accounts within it, that wait for room in any account.
@@ -186,6 +193,7 @@ impl Account {
             all: Tally::default(),
             requests: Tally::default(),
             open: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             waiting: Mutex::default(),
             waits: AtomicUsize::new(0),
         }))

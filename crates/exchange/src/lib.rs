@@ -48,7 +48,7 @@ mod transport;
 mod tunnel;
 mod wire;
 
-pub use account::Account;
+pub use account::{Account, OpenConnection};
 pub use config::{Config, Protocol, Timeouts};
 pub use error::{ConnectionError, Error};
 pub use hold::Hold;

@@ -172,7 +172,7 @@ variables! {
         "GATEWAY_NAME" Lateen, form("name"), said("required of a waypoint, which needs `POD_NAME`, `POD_NAMESPACE` and `SERVICE_ACCOUNT`, too"),
             "the Gateway that a waypoint serves, in the namespace of its pod; variables about pods, names and the node mean nothing to it";
         "LATEEN_HTTP_BUFFERS" Lateen, Number(1_048_576, 1_099_511_627_776), Is("134217728"),
-            "bytes of requests and answers that a waypoint holds, in all: one client identity may hold a quarter of them, and a namespace a half. From half of its limit on a client is slowed down; beyond the limit HTTP/2 requests that bring more are ended. 4 KiB for each connection and each request are not counted. For every 2 KiB of its limit each may have one open request of HTTP/2, beside the first of each connection";
+            "bytes of requests and answers that a waypoint holds, in all: one client identity may hold a quarter of them, and a namespace a half. From half of its limit on a client is slowed down; beyond the limit HTTP/2 requests that bring more are ended. 4 KiB for each connection and each request are not counted. For every 2 KiB of its limit each may have one open request of HTTP/2, beside the first of each connection. For every 512 bytes each may have one open connection; a further one is refused with 503";
         "LATEEN_HTTP_IDLE_TIMEOUT" Lateen, Duration, Is("1h"),
             "how long a client's HTTP connection may have no request before a waypoint ends it; 0: for ever. A request under way is never ended for its silence";
         "LATEEN_HTTP_HEAD_TIMEOUT" Lateen, Duration, Is("60s"),

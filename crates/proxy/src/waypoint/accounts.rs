@@ -104,6 +104,12 @@ impl Accounts {
         }
     }
 
+    /// Open connections of all clients.
+    #[cfg(test)]
+    pub fn connections(&self) -> usize {
+        self.process.connections()
+    }
+
     /// Bytes that all clients' connections hold.
     #[cfg(test)]
     pub fn held(&self) -> usize {

@@ -64,6 +64,11 @@ pub(super) enum Refused {
         "the control plane has not named this waypoint's Gateway and own workload yet; nothing is let through until it has"
     )]
     NotConfigured,
+    /// The accounts of the client count as many connections as they may.
+    #[error(
+        "too many connections: the client's identity, its namespace or all clients have as many as LATEEN_HTTP_BUFFERS allows; close idle connections, or raise it"
+    )]
+    TooManyConnections,
     /// Neither a service nor a workload.
     #[error("no service or workload is known at {0}; see whether the control plane is connected")]
     Unknown(String),
@@ -113,9 +118,10 @@ impl Refused {
     /// The status that tells the peer. 503 lets it ask another waypoint, which may have heard of what this one has not.
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::NotConfigured | Self::Unknown(_) | Self::UnknownPort { .. } => {
-                Status::Unavailable
-            }
+            Self::NotConfigured
+            | Self::TooManyConnections
+            | Self::Unknown(_)
+            | Self::UnknownPort { .. } => Status::Unavailable,
             Self::Unbound { .. } | Self::Traffic { .. } | Self::NoAddress(_) | Self::OwnPort(_) => {
                 Status::BadRequest
             }

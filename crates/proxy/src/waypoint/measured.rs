@@ -104,7 +104,9 @@ impl Connections {
         let tunnel = TunnelPeer::new(waypoint, peer, asked.source, asked.service);
         let tunnel = Rc::new(tunnel);
         let metadata = tunnel.metadata.of(None, None);
-        let session = Session::new(waypoint, &tunnel, &view, selected, metadata);
+        let place = tunnel.account.connect();
+        let place = place.expect("the client has no other connection");
+        let session = Session::new(waypoint, &tunnel, &view, selected, metadata, place);
         let session = Rc::new(session);
         let (mut endpoints, mut tried) = (Vec::new(), Tried::default());
         loop {

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use lateen_config::ServiceKey;
 use lateen_config::l7::Standing;
-use lateen_exchange::{Account, Config, Protocol};
+use lateen_exchange::{Account, Config, OpenConnection, Protocol};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
 use lateen_telemetry::{LogShare, Part, Party};
@@ -92,6 +92,8 @@ pub(super) struct Session {
     pub(super) log_parts: OnceCell<[Part; 2]>,
     /// The service as it was last looked up, while its view is in force.
     service_view: RefCell<Weak<ServiceView>>,
+    /// Its place among the connections that its client may have.
+    _place: OpenConnection,
 }
 
 // Every open connection has one. With the counts of its `Rc` the allocator gives it 512 bytes.
@@ -105,6 +107,7 @@ impl Session {
         view: &View,
         (destination, standing): (Destination, Standing),
         metadata: Rc<StreamMetadata>,
+        place: OpenConnection,
     ) -> Self {
         let TunnelPeer { peer, client, .. } = &**tunnel;
         let named = view.snapshot.workload(&waypoint.network, client.ip());
@@ -135,6 +138,7 @@ impl Session {
             standing: Cell::new((view.number, standing)),
             log_parts: OnceCell::new(),
             service_view: RefCell::default(),
+            _place: place,
             destination,
             metadata,
         }

@@ -90,11 +90,14 @@ async fn open(
     tunnel: &Rc<TunnelPeer>,
     incoming: &Incoming,
 ) -> Result<Rc<Session>, Refused> {
+    // Before the first wait, so that streams which wait are counted, too.
+    let place = tunnel.account.connect();
+    let place = place.ok_or(Refused::TooManyConnections)?;
     let view = waypoint.view().await.ok_or(Refused::NotConfigured)?;
     let selected = select(&view, &waypoint.own, &incoming.authority)?;
     let (baggage, forwarded) = (incoming.baggage.as_ref(), incoming.forwarded.as_ref());
     let metadata = tunnel.metadata.of(baggage, forwarded);
-    let session = Session::new(waypoint, tunnel, &view, selected, metadata);
+    let session = Session::new(waypoint, tunnel, &view, selected, metadata, place);
     Ok(Rc::new(session))
 }
 

@@ -1,20 +1,31 @@
-//! Limits on the number of a client's tunnels, and the turns of handshakes.
+//! Limits on the number of a client's tunnels and connections, and the turns of handshakes.
 
 use std::net::SocketAddr;
 
 use lateen_exchange::Protocol;
+use lateen_hbone::{ConnectError, ConnectRequest, Stream, Tunnel};
+use lateen_proto::workload::AppProtocol;
 use lateen_testkit::identity;
 use tokio::io::{AsyncReadExt as _, duplex};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::application::{Application, tell};
-use super::bounds::stream_of;
+use super::bounds::{stream_in, stream_of, stream_of_stranger};
 use super::talk;
 use super::world::{World, local};
 use crate::testing::{soon, until};
-use crate::waypoint::TunnelQuotas;
+use crate::waypoint::{Accounts, TunnelQuotas};
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+async fn ask(world: &World, tunnel: &Tunnel) -> Result<Stream, u16> {
+    let request = ConnectRequest::new(world.vip());
+    match soon("an answer to CONNECT", tunnel.connect(&request)).await {
+        Ok((stream, _)) => Ok(stream),
+        Err(ConnectError::Refused { status }) => Err(status),
+        Err(other) => panic!("{other}"),
+    }
+}
 
 #[test]
 fn a_tunnel_beyond_the_share_of_its_identity_is_closed_at_once() {
@@ -50,6 +61,45 @@ fn a_tunnel_beyond_the_share_of_its_identity_is_closed_at_once() {
             "HTTP/1.1 200 ",
         )
         .await;
+    });
+}
+
+#[test]
+fn a_connection_beyond_the_share_of_its_identity_is_refused_whatever_its_protocol() {
+    local(async {
+        for protocol in [AppProtocol::Http11, AppProtocol::Tcp, AppProtocol::Unknown] {
+            // Three for an identity, six for its namespace, twelve for all.
+            let accounts = Accounts::new(12 * 512);
+            let mut world = World::limited(|config| config.accounts = accounts.clone()).await;
+            world.put_service("server", 96, protocol);
+            world.configure().await;
+            let _application = Application::plain(world.endpoint(), Protocol::Http1, tell).await;
+            let [one, two] = [world.tunnel("greedy").await, world.tunnel("greedy").await];
+            let mut open = Vec::new();
+            for tunnel in [&one, &two, &two] {
+                open.push(ask(&world, tunnel).await.unwrap());
+            }
+            for tunnel in [&one, &two] {
+                assert_eq!(ask(&world, tunnel).await.err(), Some(503), "{protocol:?}");
+            }
+            let line = world
+                .logged(&["connection failed", "status=503", "/sa/greedy"])
+                .await;
+            assert!(line.contains("too many connections"), "{line}");
+            assert_eq!(accounts.connections(), 3);
+            let neighbour = world.tunnel("neighbour").await;
+            for _ in 0..3 {
+                open.push(stream_in(&world, &neighbour).await);
+            }
+            let late = world.tunnel("late").await;
+            assert_eq!(ask(&world, &late).await.err(), Some(503), "{protocol:?}");
+            let mut stranger = stream_of_stranger(&world).await;
+            talk(&mut stranger, REQUEST, "HTTP/1.1 200 ").await;
+            drop((open, stranger));
+            until("all are gone", || accounts.connections() == 0).await;
+            let mut again = ask(&world, &one).await.unwrap();
+            talk(&mut again, REQUEST, "HTTP/1.1 200 ").await;
+        }
     });
 }
 
