@@ -219,6 +219,15 @@ impl Account {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// True if both are the same account, or within the same one.
+    pub(crate) fn is_beside(&self, other: &Account) -> bool {
+        let is_within = match (&self.0.above, &other.0.above) {
+            (Some(above), Some(other)) => above.is(other),
+            _ => false,
+        };
+        is_within || self.is(other)
+    }
+
     /// True if there is another clone of it, or an account within it.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
@@ -348,6 +357,11 @@ impl Charge {
             open: 0,
             number: None,
         }
+    }
+
+    /// The account that is charged.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     fn due(held: usize) -> usize {

@@ -118,6 +118,18 @@ impl Handle {
         }
     }
 
+    /// HTTP/2: true if the peer has let no content of any exchange through for a second. Content of a further request would wait with
+    /// the others.
+    pub fn is_stalled(&self) -> bool {
+        self.0.0.borrow().window.withheld()
+    }
+
+    /// HTTP/2: true if a quarter or more of the content that the peer has not given window back for was sent by exchanges that are
+    /// charged to this account, or to others within the same account.
+    pub fn is_held_by(&self, account: &Account) -> bool {
+        self.0.0.borrow().is_held_by(account)
+    }
+
     /// HTTP/2: true if the open exchanges began when none was open on a connection that had answered before, and the peer has said
     /// nothing about them. If the connection ends now, the peer has most likely closed it while they were on their way.
     pub fn was_at_rest(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
 use crate::error::{ConnectionError, Error};
 use crate::shared::{Driven, DriverWaker};
+use crate::stalled_window::StalledWindow;
 
 /// A connection's output takes one in so many bytes of what is free in its account.
 const SEND_PART: usize = 8;
@@ -96,7 +97,9 @@ pub(crate) struct Core {
     /// A client's exchanges that sent something in this turn, or had something waiting at the end of the last one.
     pub(crate) sending: Vec<Key>,
     /// Exchanges of HTTP/2 that were let go while something of theirs waited, with their charges.
-    leaving: Vec<(StreamId, Charge)>,
+    pub(crate) leaving: Vec<(StreamId, Charge)>,
+    /// HTTP/2: the window that the peer gives us.
+    pub(crate) window: StalledWindow,
     /// A client of HTTP/2: what the peer has answered so far.
     pub(crate) past: Past,
     /// The number of the last PING.
@@ -132,6 +135,7 @@ impl Shared {
             allowance: 0,
             sending: Vec::new(),
             leaving: Vec::new(),
+            window: StalledWindow::default(),
             past: Past::New,
             pings: 0,
             config,
@@ -227,6 +231,7 @@ impl Shared {
         let (freed, over, goes_on) = {
             let core = &mut *self.borrow();
             let (freed, over) = core.settle_all();
+            core.note_window();
             // A stream that takes nothing will wake the task.
             let writes = core.limit_buffers() && !core.driver.is_stuck();
             // A connection that failed reads no more.
@@ -265,6 +270,15 @@ impl Core {
             (_, Some(error)) => Some(error.clone().into()),
             (Some(_), None) => None,
             (None, None) => Some(Error::Over),
+        }
+    }
+
+    /// Takes note of the window that the peer of a connection of HTTP/2 gives us. Call it before the frames of a turn are made, and
+    /// behind them: a window that is granted and used at once moves.
+    #[inline]
+    pub(crate) fn note_window(&self) {
+        if let Codec::Http2(http2) = &self.codec {
+            self.window.set(http2.window() > 0);
         }
     }
 

@@ -17,7 +17,8 @@
 //!
 //! An [`Account`] bounds the memory of a peer's connections, see [`Config::account`], [`client::Exchange::charge`] and [`Hold`].
 //!
-//! The parts of the driver that know nothing of messages are public: [`Transport`], [`Shared`], [`Inbox`] and [`Spread`].
+//! The parts of the driver that know nothing of messages are public: [`Transport`], [`Shared`], [`Inbox`], [`Spread`] and
+//! [`StalledWindow`].
 //! `lateen_hbone` makes its own driver of them.
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod entries;
 mod entry;
 mod error;
 mod hold;
+mod holders;
 mod inbound;
 mod inbox;
 mod keep;
@@ -42,6 +44,7 @@ mod send;
 pub mod server;
 mod shared;
 mod spread;
+mod stalled_window;
 mod stream;
 mod timer;
 mod transport;
@@ -55,6 +58,7 @@ pub use hold::Hold;
 pub use inbox::{BUFFER, Inbox};
 pub use shared::{Driven, DriverWaker, Shared};
 pub use spread::Spread;
+pub use stalled_window::StalledWindow;
 pub use stream::Stream;
 pub use transport::{Transport, Written};
 pub use tunnel::Tunnel;

@@ -160,6 +160,7 @@ pub(crate) fn send<IO: AsyncWrite + Unpin>(
     }
     {
         let core = &mut *shared.borrow();
+        core.note_window();
         if !core.has_output() && !transport.is_dirty() && !core.has_news() {
             return core.driver().set_stuck(false);
         }

@@ -20,7 +20,6 @@ mod retry_budget;
 mod send_buffer;
 pub mod server;
 mod settings;
-mod stalled_window;
 mod stream;
 
 pub use budget::Budget;

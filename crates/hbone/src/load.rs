@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use lateen_exchange::StalledWindow;
 use tokio::time::Instant;
 
 use crate::send_buffer::SendBuffer;
-use crate::stalled_window::StalledWindow;
 
 /// The credit below which a peer counts as having none: it may wait for room for a whole frame.
 const LEAST_CREDIT: u32 = 4096;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::stalled_window::StalledWindow;
+use lateen_exchange::StalledWindow;
 
 /// What a tunnel may have waiting whatever others have: it always moves on.
 const FLOOR: usize = 64 * 1024;

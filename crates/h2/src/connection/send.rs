@@ -96,6 +96,14 @@ impl Connection {
             .map_or(0, |stream| stream.queued as usize)
     }
 
+    /// Bytes of a stream that were sent and for which the peer has not given it window back.
+    pub fn unreturned(&mut self, stream: StreamId) -> u32 {
+        let first = self.peer.window as i32;
+        self.streams.get(stream.0).map_or(0, |stream| {
+            first.saturating_sub(stream.window).max(0) as u32
+        })
+    }
+
     /// Bytes of all streams that wait, framed or not.
     pub fn queued(&self) -> usize {
         self.queued + self.output.len()

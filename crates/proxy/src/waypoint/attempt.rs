@@ -84,6 +84,7 @@ impl Attempt<'_> {
             }
         };
         let source = session.tunnel.peer.identity();
+        let account = &session.tunnel.account;
         let lease = tokio::select! {
             biased;
             // An endpoint hears nothing of a client that has left by now.
@@ -91,7 +92,7 @@ impl Attempt<'_> {
                 record.note_received(client, cx);
                 client.poll_gone(cx)
             }) => return left(record, &error),
-            lease = upstream.lease(source, || waypoint.client_config(protocol), connect) => lease,
+            lease = upstream.lease(source, account, || waypoint.client_config(protocol), connect) => lease,
         };
         let mut lease = match lease {
             Ok(lease) => lease,
@@ -112,7 +113,7 @@ impl Attempt<'_> {
                 return untaken(&error);
             }
         };
-        above.charge(&session.tunnel.account);
+        above.charge(account);
         let own = head::websocket_key(head);
         let keys = Keys {
             client: own,

@@ -18,6 +18,7 @@ mod policy;
 mod refused;
 mod retried;
 mod unread;
+mod unread_uploads;
 mod upgrades;
 mod world;
 

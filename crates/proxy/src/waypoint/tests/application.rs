@@ -56,7 +56,7 @@ impl Drop for Application {
 }
 
 /// Serves the requests of one connection, each in a task of its own.
-async fn serve<IO, H, F>(io: IO, protocol: Protocol, requests: Rc<Cell<usize>>, handler: H)
+async fn serve<IO, H, F>(io: IO, config: Config, requests: Rc<Cell<usize>>, handler: H)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
     H: Fn(FramedRequest, server::Exchange) -> F,
@@ -64,7 +64,7 @@ where
 {
     let config = Config {
         half_close: false,
-        ..Config::new(protocol)
+        ..config
     };
     let mut connection = server::Connection::new(io, config);
     while let Ok(Some((request, exchange))) = connection.next().await {
@@ -97,6 +97,15 @@ impl Application {
         H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
         F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
     {
+        Self::plain_with(address, Config::new(protocol), handler).await
+    }
+
+    /// The same with these parameters of its connections.
+    pub async fn plain_with<H, F>(address: SocketAddr, config: Config, handler: H) -> Self
+    where
+        H: Fn(FramedRequest, server::Exchange) -> F + Clone + 'static,
+        F: Future<Output = Result<(), lateen_exchange::Error>> + 'static,
+    {
         let listener = bound(address).await;
         let mut application = Self::default();
         let (connections, requests) = (
@@ -108,7 +117,7 @@ impl Application {
                 connections.set(connections.get() + 1);
                 spawn_local(serve(
                     stream,
-                    protocol,
+                    config.clone(),
                     Rc::clone(&requests),
                     handler.clone(),
                 ));
@@ -171,7 +180,7 @@ impl Application {
                         };
                         spawn_local(serve(
                             stream,
-                            protocol,
+                            Config::new(protocol),
                             Rc::clone(&requests),
                             handler.clone(),
                         ));
@@ -252,7 +261,7 @@ where
                             let stream = incoming.accept(Some(&*said)).unwrap();
                             spawn_local(serve(
                                 stream,
-                                Protocol::Http1,
+                                Config::new(Protocol::Http1),
                                 Rc::clone(&requests),
                                 handler.clone(),
                             ));

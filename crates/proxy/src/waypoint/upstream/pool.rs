@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lateen_exchange::client;
-use lateen_exchange::{Config, Protocol};
+use lateen_exchange::{Account, Config, Protocol};
 use lateen_executor::SharedGroup;
 use lateen_hbone::Budget;
 use lateen_types::{Identity, Strng};
@@ -104,7 +104,8 @@ pub(crate) struct Upstream {
     owned_counts: RefCell<Counts>,
     /// Connections of HTTP/2 that all sources share.
     shared: SharedConnections,
-    /// Connections of HTTP/2 with an owner, by that owner. Its namespace has, or resets, more requests than it may on shared connections.
+    /// Connections of HTTP/2 with an owner, by that owner. Its namespace has, or resets, more requests than it may on shared connections,
+    /// or has stalled one.
     apart: RefCell<HashMap<Owner, Rc<SharedConnections>>>,
     /// Places of requests on connections of HTTP/2.
     requests: Places,
@@ -238,14 +239,15 @@ impl Upstream {
         self.protocol
     }
 
-    /// A connection that takes a request of this source now. `open` opens a byte stream where there is none, in tunnels of an owner
-    /// or in those that all sources share.
+    /// A connection that takes a request of this source, which has this account, now. `open` opens a byte stream where there is none, in
+    /// tunnels of an owner or in those that all sources share.
     ///
     /// # Errors
     /// There is none, and none could be opened.
     pub(crate) async fn lease<F>(
         self: &Rc<Self>,
         source: &Identity,
+        account: &Account,
         config: impl Fn() -> Config,
         open: impl Fn(Option<Rc<Owner>>, Option<SharedGroup>) -> F,
     ) -> Result<Lease, UpstreamError>
@@ -259,6 +261,9 @@ impl Upstream {
             Protocol::Http2 => {
                 let assigned = self.requests.assign(source);
                 let address = self.hop.address;
+                if self.shared.is_held_by(account) {
+                    self.resets.set_apart(source, now);
+                }
                 let lease = match self.owner(source, &assigned, now) {
                     None => {
                         let in_shared = || open(None, self.shared.group());
@@ -536,7 +541,9 @@ mod tests {
         };
         let lease = async || {
             let config = || Config::new(Protocol::Http1);
-            let lease = upstream.lease(&source, config, open).await;
+            let lease = upstream
+                .lease(&source, &Account::new(0), config, open)
+                .await;
             lease.unwrap_or_else(|error| panic!("{error}"))
         };
         lease().await.give_back();
@@ -572,7 +579,7 @@ mod tests {
             Ok::<_, UpstreamError>(Wire::Plain(stream))
         };
         let ask = async |source: &Identity| {
-            let lease = upstream.lease(source, one, open).await?;
+            let lease = upstream.lease(source, &Account::new(0), one, open).await?;
             let request = lease.handle().request(&head("GET", "/", &[]), None);
             Ok::<_, UpstreamError>((request.unwrap(), lease))
         };

@@ -2,7 +2,7 @@
 //!
 //! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So each
 //! source of a namespace that resets more than its allowance is the owner of its connections for a while, see [`super::owner`]. Its
-//! requests are served as before.
+//! requests are served as before. The same holds for a namespace whose content stalls a shared connection.
 //!
 //! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
 //! there.
@@ -54,6 +54,20 @@ impl Count {
 impl Resets {
     /// Counts a reset of a request of this source.
     pub(super) fn note(&self, source: &Identity, now: Instant) {
+        self.set(source, now, |count| {
+            count.resets = (count.resets + 1).min(MOST);
+            count.is_apart |= count.resets > ALLOWED;
+        });
+    }
+
+    /// Treats the namespace of this source like one with as many resets as are remembered. Its content stalls a shared connection.
+    pub(super) fn set_apart(&self, source: &Identity, now: Instant) {
+        self.set(source, now, |count| {
+            (count.resets, count.is_apart) = (MOST, true);
+        });
+    }
+
+    fn set(&self, source: &Identity, now: Instant, change: impl FnOnce(&mut Count)) {
         let mut counts = self.0.borrow_mut();
         let count = counts.entry(tenant(source)).or_insert_with(|| Count {
             resets: 0,
@@ -61,8 +75,7 @@ impl Resets {
             is_apart: false,
         });
         count.count_down(now);
-        count.resets = (count.resets + 1).min(MOST);
-        count.is_apart |= count.resets > ALLOWED;
+        change(count);
     }
 
     /// True while a source is the owner of its connections: until all resets of its namespace are allowed again.

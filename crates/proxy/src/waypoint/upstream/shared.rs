@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared};
-use lateen_exchange::Config;
 use lateen_exchange::client::{self, Handle};
+use lateen_exchange::{Account, Config};
 use lateen_executor::SharedGroup;
 
 use super::error::UpstreamError;
@@ -20,6 +20,10 @@ const MOST: usize = 256;
 
 /// The number of connections that one request may open. Requests of others may fill each before it has its turn.
 const OPENINGS: usize = 3;
+
+/// The number of stalled connections to one endpoint from which on requests use them again. An endpoint that reads no content at all would
+/// collect connections otherwise.
+const STALLED: usize = 16;
 
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
@@ -102,7 +106,7 @@ impl SharedConnections {
     {
         let mut left = OPENINGS;
         loop {
-            if let Some(lease) = self.ready() {
+            if let Some(lease) = self.ready().or_else(|| self.stalled(STALLED)) {
                 return Ok(lease);
             }
             self.drop_unawaited();
@@ -111,7 +115,7 @@ impl SharedConnections {
                 Some(opening) => opening,
                 // The connections that were opened for this request are full, and so are all others.
                 None if left == 0 || self.open.borrow().len() >= MOST => {
-                    return Err(self.full(address));
+                    return self.stalled(1).ok_or_else(|| self.full(address));
                 }
                 None => {
                     left -= 1;
@@ -143,12 +147,29 @@ impl SharedConnections {
         }
     }
 
-    /// A connection with room. Those that take no more requests go.
+    /// A connection with room that is not stalled. Those that take no more requests go.
     fn ready(&self) -> Option<Lease> {
         self.drop_useless();
         let open = self.open.borrow();
-        let ready = open.iter().find(|opened| opened.handle.is_ready());
+        let mut ready = open.iter().filter(|opened| opened.handle.is_ready());
+        let ready = ready.find(|opened| !opened.handle.is_stalled());
         ready.map(|opened| opened.lease(true))
+    }
+
+    /// A stalled connection with room, if at least so many are stalled.
+    fn stalled(&self, least: usize) -> Option<Lease> {
+        let open = self.open.borrow();
+        let is_stalled = |opened: &&Opened| opened.handle.is_ready() && opened.handle.is_stalled();
+        let mut stalled = open.iter().filter(is_stalled);
+        let opened = stalled.nth(least - 1)?;
+        Some(opened.lease(true))
+    }
+
+    /// True if a connection is stalled because the endpoint does not read content that the namespace of this account has sent.
+    pub(super) fn is_held_by(&self, account: &Account) -> bool {
+        let open = self.open.borrow();
+        let mut handles = open.iter().map(|opened| &opened.handle);
+        handles.any(|handle| handle.is_stalled() && handle.is_held_by(account))
     }
 
     /// The group of the tasks that drive them, if they serve several sources.
@@ -358,6 +379,50 @@ mod tests {
         LocalSet::new()
             .run_until(soon("two connections", test))
             .await;
+    }
+
+    /// A connection whose endpoint reads no content. The far end is returned as well.
+    fn unread(config: Config) -> (Opened, tokio::io::DuplexStream) {
+        let (ours, far_end) = tokio::io::duplex(1 << 17);
+        let (handle, driver) = client::open(ours, config);
+        tokio::task::spawn_local(driver);
+        let upload = head("POST", "/", &[("content-length", "70000")]);
+        let exchange = handle.request(&upload, None).unwrap();
+        tokio::task::spawn_local(async move {
+            exchange.send(vec![7; 70_000].into()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let opened = Opened {
+            handle,
+            ends: None,
+            tunnels: Tunnels::default(),
+        };
+        (opened, far_end)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stalled_connections_are_left_until_there_are_many() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let config = || Config {
+            timeouts: None,
+            ..http2()
+        };
+        let none = || async move { Err(UpstreamError::Timeout(address)) };
+        let test = async {
+            let connections = SharedConnections::default();
+            let mut far_ends = Vec::new();
+            for _ in 0..STALLED {
+                let lease = connections.lease(address, config, none).await;
+                assert!(lease.is_err());
+                let (opened, far_end) = unread(config());
+                connections.open.borrow_mut().push(opened);
+                far_ends.push(far_end);
+                assert!(connections.lease(address, config, none).await.is_ok());
+                tokio::time::sleep(Duration::from_millis(1100)).await;
+            }
+            assert!(connections.lease(address, config, none).await.is_ok());
+        };
+        LocalSet::new().run_until(test).await;
     }
 
     #[tokio::test]

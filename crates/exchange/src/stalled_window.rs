@@ -1,4 +1,4 @@
-//! Detection of a connection window that stays used up, because readers at its receiving end take nothing. All streams of a tunnel
+//! Detection of a connection window that stays used up, because readers at its receiving end take nothing. All streams of a connection
 //! share the window.
 
 use std::cell::Cell;
@@ -10,15 +10,16 @@ use tokio::time::Instant;
 /// longer has nothing for others.
 const STALL: Duration = Duration::from_secs(1);
 
+/// The time for which a connection's window has been used up.
 #[derive(Debug, Default)]
-pub(crate) struct StalledWindow {
+pub struct StalledWindow {
     /// Since when nothing is left.
     spent: Cell<Option<Instant>>,
 }
 
 impl StalledWindow {
     /// Something is left of the connection's window, or nothing.
-    pub(crate) fn set(&self, left: bool) {
+    pub fn set(&self, left: bool) {
         if left {
             self.spent.set(None);
         } else if self.spent.get().is_none() {
@@ -27,7 +28,7 @@ impl StalledWindow {
     }
 
     /// True if the receiver has let nothing through for so long that more streams would only wait with the others.
-    pub(crate) fn withheld(&self) -> bool {
+    pub fn withheld(&self) -> bool {
         self.spent
             .get()
             .is_some_and(|since| since.elapsed() >= STALL)
