@@ -228,9 +228,7 @@ impl Exchange {
 
     /// True if the whole request was written and the whole answer has come. What is dropped before is reset over HTTP/2.
     pub fn is_complete(&self) -> bool {
-        let mut core = self.shared.borrow();
-        let entry = core.streams.get_mut(self.stream.key);
-        entry.is_some_and(|entry| entry.sent && entry.heard)
+        self.stream.is_complete()
     }
 
     /// True if the whole answer has come.

@@ -238,6 +238,13 @@ impl Stream {
         self.shared.wake();
     }
 
+    /// True if both messages, or directions, are complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        let core = self.shared.borrow();
+        let entry = core.streams.get(self.key);
+        entry.is_some_and(|entry| entry.sent && entry.heard)
+    }
+
     /// Bytes that came and were not read yet.
     pub fn held(&self) -> usize {
         let core = self.shared.borrow();

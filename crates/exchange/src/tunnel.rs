@@ -61,6 +61,11 @@ impl Tunnel {
         self.stream.poll_sent(cx)
     }
 
+    /// True if both directions have ended. One that is dropped before is reset over HTTP/2.
+    pub fn is_complete(&self) -> bool {
+        self.stream.is_complete()
+    }
+
     /// Bytes that were sent over HTTP/1 and wait to be written.
     pub fn unsent(&self) -> usize {
         let core = self.stream.shared.borrow();

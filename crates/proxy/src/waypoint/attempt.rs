@@ -27,7 +27,7 @@ use super::relays::{Denial, Tracked};
 use super::service_view::KnownEndpoint;
 use super::session::Session;
 use super::switched::{self, Stopped};
-use super::upstream::{Lease, Owner};
+use super::upstream::{Lease, Owner, Upstream};
 
 /// The end of a relay behind an upgrade or a CONNECT.
 enum Relayed {
@@ -140,7 +140,11 @@ impl Attempt<'_> {
         };
         let is_cut_short = !lease.is_http1() && !above.is_complete();
         let is_endpoints = match moved {
-            Ok(true) | Err(Broken::Upstream(_)) => true,
+            // The client has filled its account with answers that it does not read.
+            Err(Broken::Upstream(Error::OverLimit)) => false,
+            Err(Broken::Upstream(_)) => true,
+            // It is counted when the relay ends.
+            Ok(true) => true,
             // The client has the answer, whose stream the endpoint has not ended.
             Ok(false) => !above.has_ended(),
             Err(_) => false,
@@ -164,7 +168,7 @@ impl Attempt<'_> {
             Ok(true) => {
                 if let Some(client) = below.take() {
                     // Requests that stay requests have no room for it.
-                    Box::pin(self.switch(lease, client, above)).await;
+                    Box::pin(self.switch(&upstream, lease, client, above)).await;
                 }
                 Outcome::Over
             }
@@ -212,7 +216,13 @@ impl Attempt<'_> {
     }
 
     /// Relays behind an accepted upgrade or CONNECT, for as long as policies admit the request.
-    async fn switch(&self, mut lease: Lease, client: server::Exchange, above: client::Exchange) {
+    async fn switch(
+        &self,
+        upstream: &Upstream,
+        mut lease: Lease,
+        client: server::Exchange,
+        above: client::Exchange,
+    ) {
         let Self {
             session,
             head,
@@ -230,14 +240,25 @@ impl Attempt<'_> {
         let half_closed = session.waypoint.limits.half_closed();
         // The relay may wait for its endpoint alone, so the end of a drain is no news to it.
         let relaying = async {
-            tokio::select! {
+            let mut above = above;
+            let relayed = tokio::select! {
                 biased;
                 denial = tracked.denied(judge) => Relayed::Denied(denial),
                 () = session.waypoint.is_cut() => Relayed::Drained,
-                relayed = switched::relay(client, above, half_closed, |up, down| record.relayed(up, down)) => Relayed::Over(relayed),
-            }
+                relayed = switched::relay(client, &mut above, half_closed, |up, down| record.relayed(up, down)) => Relayed::Over(relayed),
+            };
+            (relayed, above.is_complete())
         };
-        match lease.drive(relaying).await {
+        let (relayed, is_complete) = lease.drive(relaying).await;
+        let is_endpoints = match &relayed {
+            Relayed::Over(Err(Stopped::Endpoint(error))) => !matches!(error, Error::OverLimit),
+            _ => false,
+        };
+        if !lease.is_http1() && !is_complete && !is_endpoints {
+            // The endpoint has seen a reset.
+            upstream.note_reset(session.tunnel.peer.identity());
+        }
+        match relayed {
             Relayed::Over(Ok(())) => record.complete(),
             Relayed::Over(Err(Stopped::Client(error))) => _ = left(record, &error),
             Relayed::Over(Err(error)) => terminated(record, error.to_string()),

@@ -100,10 +100,10 @@ impl Direction {
 /// own by itself.
 ///
 /// # Errors
-/// See [`Stopped`]. Both tunnels are dropped, which each side sees as a reset.
+/// See [`Stopped`]. The caller drops the tunnel above, as this drops the one below. Each side sees a reset.
 pub(super) async fn relay(
     mut below: Tunnel,
-    mut above: Tunnel,
+    above: &mut Tunnel,
     half_closed: Option<Duration>,
     count: impl Fn(usize, usize),
 ) -> Result<(), Stopped> {
@@ -113,9 +113,9 @@ pub(super) async fn relay(
     // Bytes to the endpoint that waited when the relay looked last, behind both ends.
     let mut unsent = 0;
     poll_fn(|cx| {
-        let turned = up.turn(cx, &mut below, &above);
+        let turned = up.turn(cx, &mut below, above);
         let (sent, is_up_over) = turned.map_err(Broken::up)?;
-        let turned = down.turn(cx, &mut above, &below);
+        let turned = down.turn(cx, above, &below);
         let (received, is_down_over) = turned.map_err(Broken::down)?;
         count(sent, received);
         let is_over = is_up_over && is_down_over;

@@ -43,10 +43,18 @@ fn canonical(request: FramedRequest) -> Canonical {
 
 /// The head of a request to the service.
 pub(super) fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
+    match head_of(method, target, "server", fields) {
+        Canonical::Request(head) => head,
+        Canonical::Connect(_) => panic!("no CONNECT is asked for"),
+    }
+}
+
+/// The head of a request to a host.
+fn head_of(method: &str, target: &str, host: &str, fields: &[(&str, &str)]) -> Canonical {
     let mut text = format!("{method}{target}");
     let spans = (0..method.len(), method.len()..text.len());
     let mut lines = Vec::new();
-    for (name, value) in [("host", "server")].iter().chain(fields) {
+    for (name, value) in [("host", host)].iter().chain(fields) {
         let start = text.len();
         text.extend([*name, *value]);
         lines.push((start..start + name.len(), start + name.len()..text.len()));
@@ -57,10 +65,7 @@ pub(super) fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> Reque
     for (name, value) in lines {
         raw.field(name, value).unwrap();
     }
-    match canonical(raw.frame().unwrap()) {
-        Canonical::Request(head) => head,
-        Canonical::Connect(_) => panic!("no CONNECT is asked for"),
-    }
+    canonical(raw.frame().unwrap())
 }
 
 /// An HTTP connection over a stream to the waypoint.

@@ -1,12 +1,15 @@
 //! Bounds on clients: the memory that they may hold, the time that they may be silent, and the resets that others may feel. And
 //! the PeerAuthentications of endpoints in plain text.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Error, Protocol, server};
 use lateen_hbone::{ConnectRequest, Stream, Tunnel};
-use lateen_http::{FieldName, FieldValue, FramedRequest, Length, Status};
+use lateen_http::{Canonical, FieldName, FieldValue, FramedRequest, Length, Status};
 use lateen_proto::l7::access_log::Encoding;
 use lateen_proto::workload::AppProtocol;
 use lateen_testkit::wds;
@@ -15,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::application::{Application, tell};
 use super::world::{World, local};
-use super::{answer, connection, get, head, talk};
+use super::{answer, connection, get, head, head_of, talk};
 use crate::testing::{soon, until};
 use crate::waypoint::{Accounts, Timeouts};
 
@@ -334,6 +337,71 @@ fn uploads_that_an_early_answer_cuts_short_count_as_resets() {
         }
         let other = connection(stream_of_stranger(&world).await, Protocol::Http2);
         assert_eq!(get(&other, "GET", "/").await.0, 200);
+        assert_eq!(application.connections.get(), 2);
+    });
+}
+
+/// Begins an answer of 16 KiB with a half of it, and does not end it.
+async fn halting(_: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
+    exchange.reply(Status::OK, &[], Length::Known(16384))?;
+    exchange.send(Bytes::from(vec![7; 8192])).await?;
+    std::future::pending().await
+}
+
+#[test]
+fn answers_that_have_no_room_in_the_account_of_their_client_count_as_resets() {
+    local(async {
+        let accounts = Accounts::new(MIB);
+        let world = World::limited(|config| config.accounts = accounts.clone()).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http2, halting).await;
+        // A client that takes heads alone fills the account of its identity, which has 256 KiB.
+        let stream = stream_of(&world, "client").await;
+        let (mut read, mut write) = tokio::io::split(stream);
+        let reading = tokio::task::spawn_local(async move {
+            let mut buffer = [0; 4096];
+            while let Ok(1..) = read.read(&mut buffer).await {}
+        });
+        write.write_all(&without_windows(40)).await.unwrap();
+        until("the account is full", || accounts.held() >= MIB / 4 - 8192).await;
+        let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
+        for _ in 0..60 {
+            let exchange = noisy.request(&head("GET", "/", &[]), None).unwrap();
+            exchange.finish().unwrap();
+            let ended = async { while let Ok(Some(_)) = exchange.data().await {} };
+            soon("the end", ended).await;
+        }
+        assert_eq!(application.connections.get(), 2);
+        reading.abort();
+    });
+}
+
+#[test]
+fn tunnels_that_their_client_resets_count_as_resets() {
+    local(async {
+        let world = World::limited(|_| ()).await;
+        let gone = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&gone);
+        let accept = move |_, exchange: server::Exchange| {
+            let gone = Rc::clone(&counted);
+            async move {
+                exchange.reply(Status::OK, &[], Length::None)?;
+                let error = poll_fn(|cx| exchange.poll_gone(cx)).await;
+                gone.set(gone.get() + 1);
+                Err(error)
+            }
+        };
+        let application = Application::plain(world.endpoint(), Protocol::Http2, accept).await;
+        let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
+        let Canonical::Connect(head) = head_of("CONNECT", "a:80", "a:80", &[]) else {
+            panic!("it is a CONNECT")
+        };
+        for n in 0..60 {
+            let exchange = noisy.connect(&head).unwrap();
+            let answer = soon("an answer", exchange.answer()).await.unwrap();
+            assert_eq!(answer.status(), Status::OK);
+            drop(exchange);
+            until("the endpoint sees the reset", || gone.get() > n).await;
+        }
         assert_eq!(application.connections.get(), 2);
     });
 }

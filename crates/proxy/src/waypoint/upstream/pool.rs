@@ -348,7 +348,7 @@ impl Upstream {
         resets_many || self.requests.has(owner)
     }
 
-    /// Counts a request of this source that was reset on a connection of HTTP/2.
+    /// Counts a request or tunnel of this source that was reset on a connection of HTTP/2.
     pub(crate) fn note_reset(&self, source: &Identity) {
         self.resets.note(source, Instant::now());
     }
