@@ -27,7 +27,7 @@ use lateen_hbone::Budget;
 use lateen_types::{Identity, Strng, WorkloadUid};
 
 /// The number of sources of one namespace that are owners at one endpoint at a time.
-const SOURCES: usize = 4;
+pub(super) const SOURCES: usize = 4;
 
 /// Requests of one namespace that are open at a time on the connections of HTTP/2 that all sources share. With them four namespaces fill
 /// the 256 connections to an endpoint that allows a single request on each, and 400 namespaces those to one that allows a hundred.
@@ -179,11 +179,15 @@ impl Places {
         namespace
     }
 
-    /// True if this owner has a place.
+    /// True if this owner has a place. A namespace has one if any owner in it has.
     pub(super) fn has(&self, owner: &Owner) -> bool {
         let namespaces = self.namespaces.borrow();
         let mut owners = namespaces.iter().map(|namespace| namespace.own.borrow());
-        owners.any(|own| own.iter().any(|(other, _)| **other == *owner))
+        let is_its = |other: &Owner| match owner {
+            Owner::Source(_) => *other == *owner,
+            Owner::Namespace(..) => other.namespace() == owner.namespace(),
+        };
+        owners.any(|own| own.iter().any(|(other, _)| is_its(other)))
     }
 
     /// Forgets namespaces without a place.

@@ -17,7 +17,7 @@ use lateen_types::{Identity, Strng};
 use super::error::UpstreamError;
 use super::idle::IdleConnections;
 use super::lease::Lease;
-use super::owner::{Assigned, Owner, Places, TunnelPorts};
+use super::owner::{Assigned, Owner, Places, SOURCES, TunnelPorts};
 use super::resets::Resets;
 use super::shared::SharedConnections;
 use super::wire::Wire;
@@ -330,9 +330,20 @@ impl Upstream {
         idle
     }
 
-    /// The connections of HTTP/2 of this owner.
+    /// The connections of HTTP/2 of this owner, or those of its namespace if [`SOURCES`] other sources there have connections.
     fn apart(&self, owner: Owner) -> Rc<SharedConnections> {
         let mut apart = self.apart.borrow_mut();
+        if let Some(connections) = apart.get(&owner) {
+            return Rc::clone(connections);
+        }
+        let (domain, name) = owner.namespace();
+        let is_source = |other: &&Owner| {
+            matches!(other, Owner::Source(_)) && other.namespace() == (domain, name)
+        };
+        let owner = match apart.keys().filter(is_source).count() < SOURCES {
+            true => owner,
+            false => Owner::Namespace(domain.clone(), name.clone()),
+        };
         let connections = apart
             .entry(owner)
             .or_insert_with_key(|owner| Rc::new(SharedConnections::of(owner.clone())));
@@ -341,11 +352,7 @@ impl Upstream {
 
     /// True if an owner keeps its connections of HTTP/2 for further requests.
     fn keeps(&self, owner: &Owner, now: Instant) -> bool {
-        let resets_many = match owner {
-            Owner::Source(source) => self.resets.is_apart(source, now),
-            Owner::Namespace(..) => false,
-        };
-        resets_many || self.requests.has(owner)
+        self.resets.is_tenant_apart(owner.namespace(), now) || self.requests.has(owner)
     }
 
     /// Counts a request or tunnel of this source that was reset on a connection of HTTP/2.
@@ -613,5 +620,30 @@ mod tests {
             assert!(again.is_ok_and(|(_, lease)| lease.is_reused()));
         };
         LocalSet::new().run_until(soon("all requests", test)).await;
+    }
+
+    #[tokio::test]
+    async fn few_sources_of_a_namespace_that_resets_much_have_connections_of_their_own() {
+        let upstreams = Upstreams::default();
+        let to = hop([192, 0, 2, 1], None);
+        let upstream = upstreams.get(&to, Protocol::Http2, || 1);
+        let source = |n: usize| Identity::new("cluster.local", "noisy", &format!("a{n}")).unwrap();
+        for _ in 0..51 {
+            upstream.note_reset(&source(0));
+        }
+        let open = |_, _| async move { Err(UpstreamError::Full(to.address)) };
+        let config = || Config::new(Protocol::Http2);
+        for n in 0..1000 {
+            let (source, account) = (source(n), Account::new(0));
+            let lease = upstream.lease(&source, &account, config, open).await;
+            assert!(lease.is_err());
+            if n == 500 {
+                upstreams.tidy(Instant::now());
+            }
+        }
+        let apart = upstream.apart.borrow();
+        assert_eq!(apart.len(), SOURCES + 1);
+        let namespace = Owner::Namespace("cluster.local".into(), "noisy".into());
+        assert!(apart.contains_key(&namespace));
     }
 }

@@ -1,8 +1,8 @@
 //! Resets of requests on an endpoint's HTTP/2 connections, counted for each namespace of sources.
 //!
-//! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So each
-//! source of a namespace that resets more than its allowance is the owner of its connections for a while, see [`super::owner`]. Its
-//! requests are served as before. The same holds for a namespace whose content stalls a shared connection.
+//! A server may take many resets for abuse and end the connection (GOAWAY with ENHANCE_YOUR_CALM), whoever's requests are on it. So the
+//! sources of a namespace that resets more than its allowance own their connections for a while, see [`super::owner`]. Their requests are
+//! served as before. The same holds for a namespace whose content stalls a shared connection.
 //!
 //! The sources of a namespace have one allowance together: anybody who may make pods in a namespace may have many service accounts
 //! there.
@@ -80,12 +80,18 @@ impl Resets {
 
     /// True while a source is the owner of its connections: until all resets of its namespace are allowed again.
     pub(super) fn is_apart(&self, source: &Identity, now: Instant) -> bool {
+        self.is_tenant_apart((source.trust_domain(), source.namespace()), now)
+    }
+
+    /// The same for the sources of a namespace in a trust domain.
+    pub(super) fn is_tenant_apart(&self, (domain, name): (&Strng, &Strng), now: Instant) -> bool {
         let mut counts = self.0.borrow_mut();
         // Nearly always there is none.
         if counts.is_empty() {
             return false;
         }
-        counts.get_mut(&tenant(source)).is_some_and(|count| {
+        let tenant = (domain.clone(), name.clone());
+        counts.get_mut(&tenant).is_some_and(|count| {
             count.count_down(now);
             count.is_apart
         })
