@@ -72,6 +72,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
     }
 }
 
+/// Bytes of frames that may wait for the wire before no further request is made. A turn makes 64 KiB of them.
+const UNSENT: usize = 256 * 1024;
+
 /// The last handle drains the connection.
 #[derive(Debug)]
 struct Owner(Shared);
@@ -87,14 +90,19 @@ impl Drop for Owner {
 pub struct Handle(Rc<Owner>);
 
 impl Handle {
-    /// True if a request is taken now. HTTP/1 takes one at a time.
+    /// True if a request is taken now. HTTP/1 takes one at a time. HTTP/2 takes none while the peer leaves 256 KiB of frames unread: the
+    /// head of a request that was reset is among them, and no account has it.
     pub fn is_ready(&self) -> bool {
         let core = self.0.0.borrow();
         core.ended().is_none()
             && !core.is_abandoned
             && match &core.codec {
                 Codec::Client1(http1) => http1.is_idle(),
-                Codec::Http2(http2) => http2.takes_requests() && http2.active() < http2.limit(),
+                Codec::Http2(http2) => {
+                    http2.takes_requests()
+                        && http2.active() < http2.limit()
+                        && http2.unsent() < UNSENT
+                }
                 _ => false,
             }
     }

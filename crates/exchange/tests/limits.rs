@@ -335,3 +335,23 @@ fn a_connection_of_http1_whose_content_has_not_left_takes_no_other_request() {
         assert_eq!(account.held(), 0);
     });
 }
+
+#[test]
+fn heads_that_an_endpoint_does_not_read_are_bounded_though_their_requests_are_over() {
+    local(async {
+        let (ours, _theirs) = duplex(PIPE);
+        let (handle, connection) = client::open(ours, Config::new(Protocol::Http2));
+        let _driver = spawn_local(connection);
+        let value = "v".repeat(50 * 1024);
+        let large = head("GET", "/", &[("x-large", &value)]);
+        let mut made = 0;
+        while made < 100 && handle.is_ready() {
+            // A drop resets it.
+            drop(handle.request(&large, None).expect("it is ready"));
+            made += 1;
+            tokio::task::yield_now().await;
+        }
+        // 64 KiB are in the pipe, and 256 KiB wait.
+        assert!((5..=8).contains(&made), "{made}");
+    });
+}

@@ -104,6 +104,11 @@ impl Connection {
         })
     }
 
+    /// Bytes of frames that wait to be written.
+    pub fn unsent(&self) -> usize {
+        self.output.len()
+    }
+
     /// Bytes of all streams that wait, framed or not.
     pub fn queued(&self) -> usize {
         self.queued + self.output.len()
