@@ -220,12 +220,14 @@ impl Account {
     }
 
     /// True if both are the same account, or within the same one.
-    pub(crate) fn is_beside(&self, other: &Account) -> bool {
-        let is_within = match (&self.0.above, &other.0.above) {
-            (Some(above), Some(other)) => above.is(other),
-            _ => false,
-        };
-        is_within || self.is(other)
+    pub fn is_beside(&self, other: &Account) -> bool {
+        self.family() == other.family()
+    }
+
+    /// The account above, or else this one.
+    pub(crate) fn family(&self) -> *const () {
+        let family = self.0.above.as_ref().unwrap_or(self);
+        Arc::as_ptr(&family.0).cast()
     }
 
     /// True if there is another clone of it, or an account within it.

@@ -90,8 +90,10 @@ impl Drop for Owner {
 pub struct Handle(Rc<Owner>);
 
 impl Handle {
-    /// True if a request is taken now. HTTP/1 takes one at a time. HTTP/2 takes none while the peer leaves 256 KiB of frames unread: the
-    /// head of a request that was reset is among them, and no account has it.
+    /// True if a request is taken now. HTTP/1 takes one at a time.
+    ///
+    /// HTTP/2 takes none while the peer leaves 256 KiB of frames unread. The head of a request that was reset is among them, and no account
+    /// has it.
     pub fn is_ready(&self) -> bool {
         let core = self.0.0.borrow();
         core.ended().is_none()
@@ -132,10 +134,11 @@ impl Handle {
         self.0.0.borrow().window.withheld()
     }
 
-    /// HTTP/2: true if a quarter or more of the content that the peer has not given window back for was sent by exchanges that are
-    /// charged to this account, or to others within the same account.
-    pub fn is_held_by(&self, account: &Account) -> bool {
-        self.0.0.borrow().is_held_by(account)
+    /// HTTP/2: the accounts whose exchanges hold the connection's window, one of those within the same account.
+    ///
+    /// They sent a quarter of the content for which the peer has given no window back, or 16 KiB of it.
+    pub fn holders(&self) -> Vec<Account> {
+        self.0.0.borrow().holders()
     }
 
     /// HTTP/2: true if the open exchanges began when none was open on a connection that had answered before, and the peer has said

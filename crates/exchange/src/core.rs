@@ -22,7 +22,7 @@ use crate::stalled_window::StalledWindow;
 const SEND_PART: usize = 8;
 
 /// Bytes of output that a connection may always have waiting, so that answers leave memory.
-const LEAST_SEND: usize = 4096;
+pub(crate) const LEAST_SEND: usize = 4096;
 
 /// The state of a connection; clones share it.
 pub(crate) type Shared = crate::shared::Shared<Core>;

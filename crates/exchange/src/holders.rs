@@ -1,4 +1,6 @@
-//! The exchanges that hold a connection's window: the peer keeps the window for content that they have sent.
+//! The exchanges that hold a connection's window: the peer has given no window back for content that they have sent.
+
+use std::collections::HashMap;
 
 use lateen_h2::StreamId;
 
@@ -9,33 +11,31 @@ use crate::entry::Entry;
 /// Exchanges of a namespace hold a window if one in so many of its bytes is theirs.
 const PART: u64 = 4;
 
+/// The smallest window of a connection (RFC 9113 §6.9.2). A peer may give no window back for content that it has read, so more bytes
+/// than the window has may count.
+const WINDOW: u64 = 65_535;
+
 impl Core {
-    /// True if much of the content that the peer has not given window back for was sent by exchanges charged to this account, or to its
-    /// neighbours.
-    pub(crate) fn is_held_by(&mut self, account: &Account) -> bool {
+    /// The accounts whose exchanges hold the connection's window, one of those within the same account.
+    pub(crate) fn holders(&mut self) -> Vec<Account> {
         let Codec::Http2(http2) = &mut self.codec else {
-            return false;
+            return Vec::new();
         };
-        let of_entry = |entry: &mut Entry| {
-            let is_its = is_beside(entry.charge.as_ref(), account);
-            entry.id.map(|id| (id, is_its))
-        };
-        let of_leaving =
-            |(id, charge): &mut (StreamId, Charge)| (*id, is_beside(Some(charge), account));
+        let of_entry =
+            |entry: &mut Entry| Some((entry.id?, entry.charge.as_ref()?.account().clone()));
+        let of_leaving = |(id, charge): &mut (StreamId, Charge)| (*id, charge.account().clone());
         let open = self.streams.iter_mut().filter_map(of_entry);
         let leaving = self.leaving.iter_mut().map(of_leaving);
-        let (mut all, mut its) = (0, 0);
-        for (id, is_its) in open.chain(leaving) {
+        let (mut all, mut parts) = (0, HashMap::new());
+        for (id, account) in open.chain(leaving) {
             let bytes = u64::from(http2.unreturned(id));
             all += bytes;
-            if is_its {
-                its += bytes;
-            }
+            parts.entry(account.family()).or_insert((0, account)).0 += bytes;
         }
-        its > 0 && its * PART >= all
+        let least = all.min(WINDOW).div_ceil(PART).max(1);
+        let parts = parts.into_values();
+        parts
+            .filter_map(|(bytes, account)| (bytes >= least).then_some(account))
+            .collect()
     }
-}
-
-fn is_beside(charge: Option<&Charge>, account: &Account) -> bool {
-    charge.is_some_and(|charge| charge.account().is_beside(account))
 }

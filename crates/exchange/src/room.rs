@@ -3,7 +3,7 @@
 use std::task::{Context, Waker};
 
 use crate::account::{Charge, FREE, Part};
-use crate::core::{Codec, Core};
+use crate::core::{Codec, Core, LEAST_SEND};
 
 /// Bytes of a head or of trailers that hardly any message goes beyond: the usual limit of a field section.
 const SECTION: usize = 64 * 1024;
@@ -62,14 +62,19 @@ impl Core {
         room
     }
 
-    /// True if the account has room for a head or trailers, which go to the output at once. `length` counts their bytes.
+    /// True if a head or trailers may go to the output, which they do at once. `length` counts their bytes. 4 KiB of output may always wait,
+    /// so that answers leave memory. Beyond them the account must have room.
     pub(crate) fn admits_section(&self, length: impl FnOnce() -> usize) -> bool {
         let Some(charge) = &self.charge else {
             return true;
         };
-        let held = self.weight().all();
+        let held = self.weight();
         // Nearly always there is room for the largest one, and counting takes longer.
-        charge.admits(held + SECTION) || charge.admits(held + length())
+        if charge.admits(held.all() + SECTION) {
+            return true;
+        }
+        let length = length();
+        held.answers + length <= LEAST_SEND || charge.admits(held.all() + length)
     }
 
     /// Charges for such a section, so that the next one finds it in the account.

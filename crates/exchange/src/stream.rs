@@ -224,7 +224,7 @@ impl Stream {
     /// chunked content alone (RFC 9112 §7.1.2).
     ///
     /// # Errors
-    /// See [`Stream::finish`].
+    /// See [`Stream::finish`]. [`Error::OverLimit`]: a server's trailers have no room in the client's account.
     pub fn finish_with(&self, trailers: &Trailers) -> Result<(), Error> {
         lines::with(|lines| {
             lines.lower(trailers.fields());

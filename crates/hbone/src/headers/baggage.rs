@@ -60,7 +60,7 @@ pub struct Baggage {
 }
 
 impl Baggage {
-    /// Bytes that the header of a request or an answer may have, in all its lines. A longer one counts as missing: a stream may keep what
+    /// Bytes that the header of a request or an answer may have, in all its lines. A longer one counts as missing. A stream may keep what
     /// it says for as long as it lives, and HPACK repeats it for one byte. Proxies of the mesh send about 300 bytes.
     pub const LONGEST: usize = 4096;
 

@@ -140,7 +140,7 @@ impl Attempt<'_> {
         };
         let is_cut_short = !lease.is_http1() && !above.is_complete();
         let is_endpoints = match moved {
-            // The client has filled its account with answers that it does not read.
+            // The client's account has no room, or one above it.
             Err(Broken::Upstream(Error::OverLimit)) => false,
             Err(Broken::Upstream(_)) => true,
             // It is counted when the relay ends.

@@ -165,7 +165,8 @@ fn respond(
     Ok(())
 }
 
-/// Tells the client that is gone from one whose account has no room for a part of the answer. The latter gets another answer.
+/// Tells a client that is gone from one whose account has no room for a part of the answer. The latter gets a short answer instead, or a
+/// reset if the first part was sent.
 fn unsent(error: Error) -> Broken {
     match error {
         Error::OverLimit => Broken::Upstream(error),

@@ -30,7 +30,7 @@ pub(super) fn statuses(head: Option<&Canonical>, status: Status) -> (Status, Opt
 /// Answers a request.
 ///
 /// # Errors
-/// The client has left, or has been answered.
+/// The client has left, or has been answered, or leaves 4 KiB unread while its account has no room.
 pub(super) async fn reply(
     below: &server::Exchange,
     head: Option<&Canonical>,

@@ -191,7 +191,7 @@ async fn give(below: &server::Exchange, record: &Record, answer: Answer) {
     let (told, of_grpc) = local_reply::statuses(head, status);
     record.replied(told.code(), of_grpc, content);
     if let Err(error) = local_reply::reply(below, head, status, text).await {
-        tracing::debug!(%error, "a client left before its answer");
+        tracing::debug!(%error, "a client did not get its answer");
     }
 }
 

@@ -261,10 +261,12 @@ impl Upstream {
             Protocol::Http2 => {
                 let assigned = self.requests.assign(source);
                 let address = self.hop.address;
-                if self.shared.is_held_by(account) {
+                let mut owner = self.owner(source, &assigned, now);
+                if owner.is_none() && self.shared.is_held_by(account, now) {
                     self.resets.set_apart(source, now);
+                    owner = Some(Owner::Source(source.clone()));
                 }
-                let lease = match self.owner(source, &assigned, now) {
+                let lease = match owner {
                     None => {
                         let in_shared = || open(None, self.shared.group());
                         self.shared.lease(address, config, in_shared).await

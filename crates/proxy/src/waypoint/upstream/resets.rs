@@ -78,7 +78,7 @@ impl Resets {
         change(count);
     }
 
-    /// True while a source is the owner of its connections: until all resets of its namespace are allowed again.
+    /// True while sources of this one's namespace own their connections: until all of its resets are allowed again.
     pub(super) fn is_apart(&self, source: &Identity, now: Instant) -> bool {
         self.is_tenant_apart((source.trust_domain(), source.namespace()), now)
     }

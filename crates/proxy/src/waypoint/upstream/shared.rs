@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared};
@@ -24,6 +25,9 @@ const OPENINGS: usize = 3;
 /// The number of stalled connections to one endpoint from which on requests use them again. An endpoint that reads no content at all would
 /// collect connections otherwise.
 const STALLED: usize = 16;
+
+/// The time for which the accounts that hold windows are known.
+const JUDGED: Duration = Duration::from_millis(100);
 
 /// The connection that is being opened, for all requests that wait for it.
 type Opening = Shared<LocalBoxFuture<'static, Result<Opened, UpstreamError>>>;
@@ -52,6 +56,8 @@ impl Opened {
 pub(super) struct SharedConnections {
     open: RefCell<Vec<Opened>>,
     opening: RefCell<Option<Opening>>,
+    /// The accounts that hold windows of stalled connections, and the time of the last look.
+    holders: RefCell<(Option<Instant>, Vec<Account>)>,
     /// The owner; `None`: all sources share them.
     owner: Option<Owner>,
     /// The group of the tasks that drive them. `None`: they take the turns of the only source.
@@ -63,6 +69,7 @@ impl Default for SharedConnections {
         Self {
             open: RefCell::default(),
             opening: RefCell::default(),
+            holders: RefCell::default(),
             owner: None,
             group: Some(SharedGroup::default()),
         }
@@ -133,7 +140,11 @@ impl SharedConnections {
                 .borrow_mut()
                 .take_if(|open| open.ptr_eq(&opening))
                 .is_some();
-            let opened = opened?;
+            let opened = match opened {
+                Ok(opened) => opened,
+                // Requests without content pass there.
+                Err(error) => return self.stalled(1).ok_or(error),
+            };
             if is_first {
                 self.open.borrow_mut().push(opened.clone());
             }
@@ -159,17 +170,31 @@ impl SharedConnections {
     /// A stalled connection with room, if at least so many are stalled.
     fn stalled(&self, least: usize) -> Option<Lease> {
         let open = self.open.borrow();
-        let is_stalled = |opened: &&Opened| opened.handle.is_ready() && opened.handle.is_stalled();
-        let mut stalled = open.iter().filter(is_stalled);
-        let opened = stalled.nth(least - 1)?;
+        let stalled = || open.iter().filter(|opened| opened.handle.is_stalled());
+        if stalled().count() < least {
+            return None;
+        }
+        let opened = stalled().find(|opened| opened.handle.is_ready())?;
         Some(opened.lease(true))
     }
 
     /// True if a connection is stalled because the endpoint does not read content that the namespace of this account has sent.
-    pub(super) fn is_held_by(&self, account: &Account) -> bool {
+    pub(super) fn is_held_by(&self, account: &Account, now: Instant) -> bool {
         let open = self.open.borrow();
-        let mut handles = open.iter().map(|opened| &opened.handle);
-        handles.any(|handle| handle.is_stalled() && handle.is_held_by(account))
+        let stalled = || open.iter().filter(|opened| opened.handle.is_stalled());
+        let (judged, holders) = &mut *self.holders.borrow_mut();
+        if stalled().next().is_none() {
+            holders.clear();
+            return false;
+        }
+        // Holders change seldom, and a look at all requests of all connections takes long.
+        if judged.is_none_or(|judged| now.saturating_duration_since(judged) >= JUDGED) {
+            *judged = Some(now);
+            *holders = stalled()
+                .flat_map(|opened| opened.handle.holders())
+                .collect();
+        }
+        holders.iter().any(|holder| holder.is_beside(account))
     }
 
     /// The group of the tasks that drive them, if they serve several sources.
@@ -240,8 +265,8 @@ async fn connect(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::rc::Rc;
-    use std::time::Duration;
 
     use lateen_exchange::{Protocol, server};
     use lateen_executor::{Executor, Group};
@@ -407,13 +432,18 @@ mod tests {
             timeouts: None,
             ..http2()
         };
-        let none = || async move { Err(UpstreamError::Timeout(address)) };
+        let openings = Rc::new(Cell::new(0));
+        let none = || {
+            openings.set(openings.get() + 1);
+            async move { Err(UpstreamError::Timeout(address)) }
+        };
         let test = async {
             let connections = SharedConnections::default();
             let mut far_ends = Vec::new();
-            for _ in 0..STALLED {
+            for number in 0..STALLED {
+                // Another one is opened. Where that fails, a stalled one serves what has no content.
                 let lease = connections.lease(address, config, none).await;
-                assert!(lease.is_err());
+                assert_eq!((lease.is_ok(), openings.get()), (number > 0, number + 1));
                 let (opened, far_end) = unread(config());
                 connections.open.borrow_mut().push(opened);
                 far_ends.push(far_end);
@@ -421,6 +451,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1100)).await;
             }
             assert!(connections.lease(address, config, none).await.is_ok());
+            assert_eq!(openings.get(), STALLED);
         };
         LocalSet::new().run_until(test).await;
     }
