@@ -423,7 +423,7 @@ impl Core {
         }
     }
 
-    /// What the header block that came says of its workload, in [`Baggage::LONGEST`] bytes at most.
+    /// The facts of its workload in the header block that came, which has [`Baggage::LONGEST`] bytes of them at most.
     pub(crate) fn baggage(&self) -> Option<Baggage> {
         let (mut baggage, mut length) = (None, 0);
         for line in self.lines(crate::headers::BAGGAGE) {
