@@ -46,14 +46,18 @@ async fn fill_rest(account: &Account) -> DuplexStream {
     peer
 }
 
+/// Clients that leave the account no room, until they are dropped.
+async fn full(account: &Account) -> (Vec<client::Handle>, Exchanges, DuplexStream) {
+    let exchanges = Exchanges::default();
+    let handles = fill(account, &exchanges).await;
+    (handles, exchanges, fill_rest(account).await)
+}
+
 #[test]
 fn small_messages_of_http1_pass_though_others_fill_the_account() {
     virtually(async {
         let process = Account::new(256 * KIB);
-        let exchanges = Exchanges::default();
-        let others = process.within(256 * KIB);
-        let _handles = fill(&others, &exchanges).await;
-        let _peer = fill_rest(&others).await;
+        let _others = full(&process.within(256 * KIB)).await;
 
         let own = process.within(256 * KIB);
         let (handle, server) = charged(Protocol::Http1, Some(&own));
@@ -96,10 +100,7 @@ fn small_messages_of_http1_pass_though_others_fill_the_account() {
 fn an_answer_passes_though_its_account_is_full_and_the_request_holds_what_is_free() {
     virtually(async {
         let process = Account::new(256 * KIB);
-        let exchanges = Exchanges::default();
-        let others = process.within(256 * KIB);
-        let _handles = fill(&others, &exchanges).await;
-        let _peer = fill_rest(&others).await;
+        let _others = full(&process.within(256 * KIB)).await;
         let (handle, server) = charged(Protocol::Http1, Some(&process.within(256 * KIB)));
         let kept = Exchanges::default();
         keep(server, &kept);
