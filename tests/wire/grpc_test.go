@@ -185,6 +185,23 @@ func TestGrpcBidirectionalStreamsPassTheProxy(t *testing.T) {
 	streams.Wait()
 }
 
+// The client measures the path with a PING for DATA that comes, as soon as the PING before is answered. The server does for uploads.
+func TestGrpcMessagesThatBringThousandsOfPingsPassTheProxy(t *testing.T) {
+	calls, _ := grpcThroughProxy(t)
+	stream, err := calls.FullDuplexCall(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for message := range 10_000 {
+		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil {
+			t.Fatalf("message %d: %v", message, err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatalf("message %d: %v", message, err)
+		}
+	}
+}
+
 func TestGrpcDeadlinesAndCancellationsPassTheProxy(t *testing.T) {
 	calls, service := grpcThroughProxy(t)
 	ended := func() error {

@@ -16,7 +16,7 @@ pub enum Abuse {
     TooManyStreams,
     /// SETTINGS that come too often or hold too many entries (CVE-2019-9515).
     SettingsFlood,
-    /// PINGs (CVE-2019-9512).
+    /// PINGs out of proportion to the DATA that we sent (CVE-2019-9512).
     PingFlood,
     /// DATA that carries nothing (CVE-2019-9518).
     EmptyData,
@@ -94,7 +94,7 @@ impl Allowances {
             of(1_000, 100),
             // SETTINGS come once, and again when an operator changes something.
             of(100, 5),
-            // A PING every few seconds, or one a round trip while the path is measured.
+            // PINGs beyond one for each DATA frame that we sent: one every few seconds.
             of(1_000, 200),
             // Empty DATA.
             of(1_000, 100),

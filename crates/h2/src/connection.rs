@@ -104,6 +104,8 @@ pub struct Connection {
     closing: Closing,
     /// The peer sent a GOAWAY.
     peer_closing: bool,
+    /// Numbered PINGs that are not answered.
+    numbered: u32,
     settings_due: Option<Timestamp>,
     failed: Option<ConnectionError>,
 }
@@ -161,6 +163,7 @@ impl Connection {
             unprocessed: None,
             closing: Closing::No,
             peer_closing: false,
+            numbered: 0,
             settings_due: Some(now.after(config.settings_timeout)),
             failed: None,
             config,

@@ -312,3 +312,38 @@ fn allowances_are_those_of_the_configuration() {
     let outcome = flood(&mut server(config()), 100_000, |_| useless.clone());
     assert_eq!(abused(outcome, 1000), Abuse::UselessFrames);
 }
+
+/// The libraries of gRPC send a PING for DATA that comes, as soon as the one before is answered: thousands a second on a short path.
+#[test]
+fn pings_for_data_that_came_are_no_flood() {
+    let pings = |end: &mut End, stream| {
+        let ping = frame(6, 0, 0, &[1; 8]);
+        for _ in 0..10_000 {
+            end.connection.send(stream, "hello".into()).unwrap();
+            end.write(usize::MAX);
+            end.wire.clear();
+            end.receive(&ping, NOW).expect("it is no flood");
+        }
+        // Those beyond are, even if all that may be saved up is.
+        let outcome = flood(end, 100_000, |_| ping.clone());
+        assert!(outcome.as_ref().is_some_and(|(count, _)| *count <= 4_000));
+        assert_eq!(abused(outcome, 500), Abuse::PingFlood);
+    };
+    let mut server = server(small());
+    server.receive(&frame(1, 4, 1, CONNECT), NOW).unwrap();
+    let (stream, _) = server.heard.heads[0];
+    let answered = server.connection.respond(stream, Some(&ok()), &[], false);
+    answered.expect("it is open");
+    pings(&mut server, stream);
+    let mut client = client(small(), 0);
+    let asked = client.connection.request(None, &ordinary("POST"), false);
+    pings(&mut client, asked.expect("there is room"));
+}
+
+#[test]
+fn answers_to_pings_that_were_not_sent_are_a_flood() {
+    for payload in [*b"ltn#\0\0\0\x07", [1; 8]] {
+        let outcome = flood(&mut server(small()), 100_000, |_| frame(6, 1, 0, &payload));
+        assert_eq!(abused(outcome, 500), Abuse::PingFlood);
+    }
+}

@@ -120,7 +120,8 @@ impl Connection {
                 self.output.small(&frame::ping(false, DRAIN));
             }
             DRAIN if self.closing == Closing::Heard => self.end_drain(),
-            _ if [a, b, c, d] == *b"ltn#" => {
+            _ if [a, b, c, d] == *b"ltn#" && self.numbered > 0 => {
+                self.numbered -= 1;
                 return Ok(Some(Event::Pong(u32::from_be_bytes(number))));
             }
             _ => self.charge(Abuse::PingFlood, now)?,

@@ -26,6 +26,7 @@ impl Connection {
 
     /// Sends a PING with a number. Its answer is an [`Event::Pong`](crate::Event::Pong) with the same number.
     pub fn ping(&mut self, number: u32) {
+        self.numbered = self.numbered.saturating_add(1);
         self.output
             .small(&frame::ping(false, control::numbered(number)));
     }

@@ -327,6 +327,8 @@ impl Connection {
                 false => (length + HEAD as u32) / 5,
             };
             self.earn(Abuse::WindowUpdateFlood, explained);
+            // The libraries of gRPC measure the path by a PING for DATA that comes, as soon as the one before is answered.
+            self.earn(Abuse::PingFlood, u32::from(!crumb));
         }
     }
 
