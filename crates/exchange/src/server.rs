@@ -144,12 +144,12 @@ impl Exchange {
         })
     }
 
-    /// True if the client has sent its whole request, and our answer is complete. Over HTTP/1 the last byte of a known length completes
-    /// it. Over HTTP/2 trailers may follow that byte.
+    /// True if nothing of the exchange is still to come. Over HTTP/1 a complete answer says so: the rest of the request is dropped, and
+    /// the last byte of a known length completes the answer. Over HTTP/2 the request has ended as well, and trailers may follow that byte.
     pub fn is_complete(&self) -> bool {
         let core = self.shared.borrow();
         let entry = core.streams.get(self.stream.key);
-        entry.is_some_and(|entry| entry.heard && entry.sent)
+        entry.is_some_and(|entry| entry.sent && (entry.heard || !core.is_http2()))
     }
 
     /// Sends the head of the answer, as an upstream gave it. `key` is the one of an HTTP/1 client that asked for a WebSocket.

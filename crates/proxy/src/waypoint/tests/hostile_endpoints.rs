@@ -17,7 +17,7 @@ use tokio::sync::Barrier;
 use super::application::{Application, break_off, tell};
 use super::hostile::{answer_first, raw, read_head};
 use super::world::{World, local};
-use super::{answer, connection, get, head};
+use super::{answer, connection, get, head, upgrades};
 use crate::testing::{soon, until};
 
 #[test]
@@ -318,6 +318,33 @@ fn an_endpoint_that_does_not_end_content_of_a_known_length_holds_no_request_of_h
         }
         let words = ["/unended", "status=200", "flags=\"-\""];
         world.logged(&words).await;
+    });
+}
+
+#[test]
+fn an_endpoint_that_does_not_end_an_answer_holds_no_request_whose_content_comes_after_it() {
+    local(async {
+        let (world, endpoint) = of_http2().await;
+        raw(endpoint, |_, stream| {
+            speak(stream, Config::requests(), |http2, id| {
+                let status = [Field::known(Known::Status, "204")];
+                http2.respond(id, None, &status, false).unwrap();
+                true
+            })
+        })
+        .await;
+        let mut client = world.stream().await;
+        let head = b"PUT /late HTTP/1.1\r\nhost: server\r\ncontent-length: 1\r\n\r\n";
+        client.write_all(head).await.unwrap();
+        let answer = upgrades::read_head(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+        client.write_all(b"x").await.unwrap();
+        // The line is written at the end of the request. The connection serves the next one.
+        let words = ["/late", "status=204", "flags=\"-\""];
+        world.logged(&words).await;
+        client.write_all(head).await.unwrap();
+        let answer = upgrades::read_head(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
     });
 }
 

@@ -30,7 +30,7 @@ const HANDSHAKE: [(&str, &str); 4] = [
 ];
 
 /// Reads a head.
-async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
+pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
