@@ -29,8 +29,8 @@
 //! 4 KiB of each connection are not charged. While no more of it are held, HTTP/1 is read though the account is full. So peers that fill an
 //! account delay others, and do not stop them.
 //!
-//! A head or trailers for the client go to the output at once. 4 KiB of output may always wait. Beyond them, a head or trailers are refused
-//! if the account has no room.
+//! A head for the client goes to the output at once, and trailers do behind the content. 4 KiB of output may always wait. Beyond them, a
+//! head or trailers are refused if the account has no room, and an informational head is left out.
 //!
 //! Below the limits a connection gets no more than is free. So a few connections that nobody reads leave room to others, as
 //! buffers with dynamic thresholds do in switches (Choudhury and Hahne, 1998). A connection at rest counts no bytes. The connections

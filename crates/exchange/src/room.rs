@@ -1,4 +1,4 @@
-//! Room in the accounts of a connection: for input of HTTP/1, and for sections that go to the output at once.
+//! Room in the accounts of a connection: for input of HTTP/1, and for heads and trailers that join the output.
 
 use std::task::{Context, Waker};
 
@@ -62,7 +62,7 @@ impl Core {
         room
     }
 
-    /// True if a head or trailers may go to the output, which they do at once. `length` counts their bytes. 4 KiB of output may always wait,
+    /// True if a head or trailers may join the output. `length` counts their bytes. 4 KiB of output may always wait,
     /// so that answers leave memory. Beyond them the account must have room.
     pub(crate) fn admits_section(&self, length: impl FnOnce() -> usize) -> bool {
         let Some(charge) = &self.charge else {

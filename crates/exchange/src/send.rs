@@ -226,9 +226,15 @@ impl Core {
         entry.expects &= status != 100;
         let id = entry.id;
         // HTTP/2 has a bound of its own.
-        if !self.is_http2() && !is_awaited && self.room(key) == 0 {
-            return Ok(());
-        }
+        let has_room = is_awaited || self.is_http2() || self.room(key) > 0;
+        let admits = has_room && self.admits_section(|| lines.length());
+        let bare = Lines::default();
+        let lines = match (admits, is_awaited) {
+            (true, _) => lines,
+            // The client waits for the status, and its fields are no matter.
+            (false, true) => &bare,
+            (false, false) => return Ok(()),
+        };
         match (&mut self.codec, id) {
             (Codec::Server1(http1), _) => http1.inform(status, lines.http1()?)?,
             (Codec::Http2(http2), Some(id)) => {
@@ -241,6 +247,7 @@ impl Core {
             }
             _ => return Err(Error::Over),
         }
+        self.charge_section();
         Ok(())
     }
 
@@ -328,6 +335,7 @@ impl Core {
             return Err(WriteError::TooShort.into());
         }
         let id = entry.id;
+        let trailers = trailers.filter(|_| self.takes_trailers());
         if let Some(lines) = trailers
             && !self.admits_section(|| lines.length())
         {
@@ -342,24 +350,31 @@ impl Core {
             (Codec::Http2(http2), Some(id), None) => {
                 http2.finish(id).map_err(|_| Error::Over)?;
             }
-            (Codec::Server1(http1), _, Some(lines)) if http1.takes_trailers() => {
-                http1.trailers(lines.http1()?)?;
-            }
-            (Codec::Client1(http1), _, Some(lines)) if http1.takes_trailers() => {
-                http1.trailers(lines.http1()?)?;
-            }
-            (Codec::Server1(http1), _, _) => http1.finish()?,
-            (Codec::Client1(http1), _, _) => http1.finish()?,
+            (Codec::Server1(http1), _, Some(lines)) => http1.trailers(lines.http1()?)?,
+            (Codec::Client1(http1), _, Some(lines)) => http1.trailers(lines.http1()?)?,
+            (Codec::Server1(http1), _, None) => http1.finish()?,
+            (Codec::Client1(http1), _, None) => http1.finish()?,
             (Codec::Tunnel(_), _, _) => self.is_finished = true,
             _ => return Err(Error::Over),
         }
         if let Some(entry) = self.streams.get_mut(key) {
             entry.sent = true;
         }
-        if trailers.is_some() {
-            self.charge_section();
+        if let Some(lines) = trailers {
+            // They may wait behind content.
+            self.charge_sent(key, lines.length());
         }
         Ok(())
+    }
+
+    /// True if the protocol has a place for trailers.
+    fn takes_trailers(&self) -> bool {
+        match &self.codec {
+            Codec::Http2(_) => true,
+            Codec::Server1(http1) => http1.takes_trailers(),
+            Codec::Client1(http1) => http1.takes_trailers(),
+            Codec::Tunnel(_) | Codec::Moving => false,
+        }
     }
 
     /// Drops the output of a client of HTTP/1 that nobody takes any more: it may still hear its answer, and makes no further request.

@@ -7,7 +7,9 @@ use common::{
     Exchanges, KIB, PIPE, answer, charged, content, head, keep, pattern, preface, rest, virtually,
 };
 use lateen_exchange::{Account, Config, Error, Protocol, client, server};
-use lateen_http::{FieldName, FieldValue, Length, Limits, RawTrailers, Status, Trailers, Version};
+use lateen_http::{
+    FieldName, FieldValue, Length, Limits, PeerKind, RawTrailers, Status, Trailers, Version,
+};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -242,5 +244,159 @@ fn trailers_that_nobody_reads_stay_within_the_account() {
             assert!(account.held() <= most, "{}", account.held());
         }
         assert!(refused > 0);
+    });
+}
+
+#[test]
+fn trailers_behind_content_that_nobody_reads_stay_within_the_account() {
+    virtually(async {
+        let account = Account::new(1024 * KIB);
+        let mut peers = Vec::new();
+        let mut refused = 0;
+        for _ in 0..20 {
+            let (peer, exchanges) = deaf(&account, 100).await;
+            let mut exchanges = exchanges.take().into_iter();
+            let first = exchanges.next().expect("a request");
+            let begun = first.reply(Status::OK, &[], Length::Delimited);
+            if begun.is_ok() {
+                // It takes the window of the connection.
+                let _ = first.send(pattern(65_535)).await;
+            }
+            rest().await;
+            for exchange in exchanges {
+                let begun = exchange.reply(Status::OK, &[], Length::Delimited);
+                let sent = match begun {
+                    Ok(()) => exchange.send(pattern(1)).await,
+                    refused => refused,
+                };
+                match sent.and_then(|()| exchange.finish_with(&trailers(10 * KIB))) {
+                    Ok(()) => {}
+                    Err(Error::OverLimit) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            rest().await;
+            peers.push(peer);
+            let most = 1024 * KIB + 8 * KIB * peers.len();
+            assert!(account.held() <= most, "{}", account.held());
+        }
+        assert!(refused > 0);
+        drop(peers);
+        rest().await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn informational_heads_that_nobody_reads_stay_within_the_account() {
+    virtually(async {
+        let account = Account::new(1024 * KIB);
+        let mut kept = Vec::new();
+        let note = common::informational(103, &"v".repeat(50 * KIB));
+        for number in 1..=60 {
+            let (peer, exchanges) = deaf(&account, 1).await;
+            let exchange = exchanges.take().pop().expect("a request");
+            // One without room is left out, as an intermediary may do (RFC 9110 §15.2).
+            for _ in 0..3 {
+                exchange.inform(&note).expect("it is open");
+                rest().await;
+            }
+            kept.push((peer, exchange));
+            let most = 1024 * KIB + 8 * KIB * number;
+            assert!(account.held() <= most, "{}", account.held());
+        }
+        assert!(account.held() >= 512 * KIB, "{}", account.held());
+    });
+}
+
+#[test]
+fn an_awaited_100_passes_without_its_fields_though_the_account_is_full() {
+    virtually(async {
+        let process = Account::new(256 * KIB);
+        let _others = full(&process.within(256 * KIB)).await;
+        let (handle, server) = charged(Protocol::Http1, Some(&process.within(256 * KIB)));
+        let kept = Exchanges::default();
+        keep(server, &kept);
+        let asks = head(
+            "POST",
+            "/",
+            &[("content-length", "5"), ("expect", "100-continue")],
+        );
+        let upload = handle.request(&asks, None).expect("it is ready");
+        rest().await;
+        let exchange = kept.take().pop().expect("a request");
+        let go_on = common::informational(100, &"v".repeat(50 * KIB));
+        exchange.inform(&go_on).expect("it is open");
+        let heard = upload.answer().await.expect("an answer");
+        let heard = heard.canonical(None, PeerKind::Mesh).expect("it is good");
+        assert_eq!(heard.status().code(), 100);
+        assert_eq!(heard.fields().iter().count(), 0);
+    });
+}
+
+#[test]
+fn trailers_that_a_protocol_has_no_place_for_need_no_room() {
+    virtually(async {
+        let account = Account::new(32 * KIB);
+        let (mut peer, theirs) = duplex(PIPE);
+        let config = Config {
+            account: Some(account.clone()),
+            ..Config::new(Protocol::Http1)
+        };
+        let kept = Exchanges::default();
+        keep(server::Connection::new(theirs, config), &kept);
+        peer.write_all(b"GET / HTTP/1.0\r\n\r\n")
+            .await
+            .expect("there is room");
+        rest().await;
+        let exchange = kept.take().pop().expect("a request");
+        exchange
+            .reply(Status::OK, &[], Length::Delimited)
+            .expect("it has room");
+        exchange
+            .send(pattern(100 * KIB))
+            .await
+            .expect("it has room");
+        rest().await;
+        assert!(account.held() > 32 * KIB, "{}", account.held());
+        exchange
+            .finish_with(&trailers(10 * KIB))
+            .expect("they are dropped");
+    });
+}
+
+#[test]
+fn trailers_of_a_request_that_wait_behind_its_content_are_charged() {
+    virtually(async {
+        let account = Account::new(1024 * KIB);
+        let (mut peer, ours) = duplex(PIPE);
+        let (handle, connection) = client::open(ours, Config::new(Protocol::Http2));
+        spawn_local(connection);
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let acknowledged = [0, 0, 0, 4, 1, 0, 0, 0, 0];
+        let said = [settings, acknowledged].concat();
+        peer.write_all(&said).await.expect("there is room");
+        rest().await;
+        let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
+        // It takes the window of the connection.
+        let first = handle.request(&chunked, None).expect("it is ready");
+        first.send(pattern(65_535)).await.expect("it has a window");
+        rest().await;
+        let upload = handle.request(&chunked, None).expect("it is ready");
+        upload.charge(&account);
+        upload.send(pattern(1)).await.expect("it has a window");
+        rest().await;
+        let before = account.held();
+        upload.finish_with(&trailers(50 * KIB)).expect("it is open");
+        assert!(account.held() >= before + 50 * KIB, "{}", account.held());
+        rest().await;
+        assert!(account.held() >= before + 50 * KIB, "{}", account.held());
+        drop(upload);
+        rest().await;
+        // They wait, since the request was complete.
+        assert!(account.held() >= before + 50 * KIB, "{}", account.held());
+        drop((peer, first, handle));
+        rest().await;
+        assert_eq!(account.held(), 0);
     });
 }

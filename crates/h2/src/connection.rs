@@ -88,7 +88,9 @@ pub struct Connection {
     waiting: Waiting,
     /// Bytes in all streams' queues.
     queued: usize,
-    /// Most bytes that these may be, at most [`Config::send_total`].
+    /// Bytes of the trailers that wait behind them.
+    trailers_queued: usize,
+    /// Most bytes that data may have in all queues, at most [`Config::send_total`].
     send_total: usize,
     /// What the peer lets us send on all streams.
     window: u32,
@@ -146,6 +148,7 @@ impl Connection {
             turns: Turns::default(),
             waiting: Waiting::default(),
             queued: 0,
+            trailers_queued: 0,
             send_total: config.send_total,
             window: FLOOR,
             credits: 0,
@@ -369,6 +372,7 @@ impl Connection {
         let is_over = stream.is_over();
         if what & flags::SENT != 0 {
             self.queued -= std::mem::take(&mut stream.queued) as usize;
+            self.trailers_queued -= stream.queue.trailers_size();
             stream.queue = Default::default();
             self.waiting.change();
             self.waiting.over(stream);

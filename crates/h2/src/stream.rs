@@ -37,6 +37,12 @@ impl Queue {
         self.rest.get_or_insert_default().trailers = Some(trailers);
     }
 
+    /// Bytes of the trailers that are kept.
+    pub(crate) fn trailers_size(&self) -> usize {
+        let trailers = self.rest.as_ref().and_then(|rest| rest.trailers.as_ref());
+        trailers.map_or(0, Trailers::size)
+    }
+
     /// The trailers; no data is queued any more.
     pub(crate) fn take_trailers(&mut self) -> Option<Trailers> {
         self.rest.take()?.trailers

@@ -43,6 +43,11 @@ impl Trailers {
         }
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len() + self.spans.len() * size_of::<Span>()
+    }
+
     /// The fields in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
         let mut rest = &self.bytes[..];
@@ -77,6 +82,8 @@ mod tests {
         let before: Vec<_> = fields.iter().map(whole).collect();
         let after: Vec<_> = trailers.fields().map(|field| whole(&field)).collect();
         assert_eq!(before, after);
+        assert_eq!(trailers.size(), 28 + 3 * size_of::<Span>());
         assert_eq!(Trailers::new(&[]).fields().count(), 0);
+        assert_eq!(Trailers::new(&[]).size(), 0);
     }
 }

@@ -89,11 +89,11 @@ impl Connection {
         None
     }
 
-    /// Bytes of a stream that wait to be framed.
+    /// Bytes of a stream that wait to be framed: data, and trailers behind it.
     pub fn queued_of(&mut self, stream: StreamId) -> usize {
-        self.streams
-            .get(stream.0)
-            .map_or(0, |stream| stream.queued as usize)
+        self.streams.get(stream.0).map_or(0, |stream| {
+            stream.queued as usize + stream.queue.trailers_size()
+        })
     }
 
     /// Bytes of a stream that were sent and for which the peer has not given it window back.
@@ -111,7 +111,7 @@ impl Connection {
 
     /// Bytes of all streams that wait, framed or not.
     pub fn queued(&self) -> usize {
-        self.queued + self.output.len()
+        self.queued + self.trailers_queued + self.output.len()
     }
 
     /// Sends data: it is kept by reference until it was written.
@@ -165,7 +165,9 @@ impl Connection {
             self.end(id, flags::SENT);
             return Ok(());
         }
-        stream.queue.set_trailers(Trailers::new(fields));
+        let trailers = Trailers::new(fields);
+        self.trailers_queued += trailers.size();
+        stream.queue.set_trailers(trailers);
         stream.set(flags::ENDING | flags::TRAILERS);
         self.turns.add(stream);
         Ok(())
@@ -240,6 +242,7 @@ impl Connection {
     fn write_trailers(&mut self, id: u32) {
         let stream = self.streams.get(id);
         if let Some(trailers) = stream.and_then(|stream| stream.queue.take_trailers()) {
+            self.trailers_queued -= trailers.size();
             self.write_any_block(id, None, true, |writer| {
                 trailers.fields().for_each(|field| writer.field(field));
             });
