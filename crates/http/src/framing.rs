@@ -141,7 +141,8 @@ impl RawResponse {
             _ => false,
         };
         if opens_tunnel && has_length(&raw.fields) {
-            if asked != Asked::Connect {
+            // RFC 9110 §8.6 forbids a length, but servers of WebSockets say that there is none.
+            if asked != Asked::Connect && !matches!(announced(&raw)?, Announced::Bytes(0)) {
                 return Err(Cause::TunnelContent);
             }
             // A client ignores both fields here (RFC 9110 §9.3.6). They go no further, for another reader might not.

@@ -128,6 +128,8 @@ fn responses_have_the_length_that_request_and_status_say() {
         (Connect, 403, long, Ok(Length::Known(5))),
         (Connect, 101, &[], Err(Cause::UnaskedUpgrade)),
         (Upgrade, 101, &[], Ok(Length::None)),
+        (Upgrade, 101, empty, Ok(Length::None)),
+        (Upgrade, 101, long, Err(Cause::TunnelContent)),
         (Upgrade, 101, coded, Err(Cause::TunnelContent)),
         (Upgrade, 200, long, Ok(Length::Known(5))),
     ] {
