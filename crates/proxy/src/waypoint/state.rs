@@ -35,6 +35,10 @@ use crate::tunnels::Tunnels;
 /// The protocols, in the order of their parameters.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
+/// Requests that a client's connection of HTTP/2 may have open. Libraries of gRPC have one connection to a service, and let calls beyond
+/// the limit wait, so that subscriptions would stop all other calls. Accounts bound the open requests of all connections.
+const CLIENT_STREAMS: u32 = 1000;
+
 /// The time after which a connection of HTTP/2 to an endpoint without a request ends.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(300);
 
@@ -215,10 +219,18 @@ impl Waypoint {
             listing: Listing::default(),
             view: RefCell::new(None),
             service_views: ServiceViews::default(),
-            server: PROTOCOLS.map(|protocol| Config {
-                half_close: false,
-                ..parameters(protocol, timeouts.idle, timeouts.head)
-            }),
+            server: {
+                let http2 = lateen_h2::Config {
+                    max_streams: CLIENT_STREAMS,
+                    ..lateen_h2::Config::requests()
+                };
+                let http2 = http2.share();
+                PROTOCOLS.map(|protocol| Config {
+                    half_close: false,
+                    http2: http2.clone(),
+                    ..parameters(protocol, timeouts.idle, timeouts.head)
+                })
+            },
             client: PROTOCOLS.map(|protocol| match protocol {
                 // The request that uses such a connection drives it, and `upstream::idle` ends it after its last one.
                 Protocol::Http1 => parameters(protocol, None, timeouts.head),

@@ -325,6 +325,32 @@ fn a_source_that_cancels_much_has_connections_of_its_own_and_is_served() {
 }
 
 #[test]
+fn a_connection_has_room_for_many_subscriptions_and_for_other_calls() {
+    local(async {
+        let world = World::limited(|_| ()).await;
+        let application = Application::plain(world.endpoint(), Protocol::Http2, reserved).await;
+        let http2 = lateen_h2::Config {
+            max_streams: 2000,
+            ..lateen_h2::Config::requests()
+        };
+        let config = lateen_exchange::Config {
+            http2: http2.share(),
+            ..lateen_exchange::Config::new(Protocol::Http2)
+        };
+        let (client, driver) =
+            lateen_exchange::client::open(stream_of(&world, "client").await, config);
+        tokio::task::spawn_local(driver);
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+        let subscriptions: Vec<_> = (0..999)
+            .map(|_| client.request(&head("GET", "/never", &[]), None).unwrap())
+            .collect();
+        until("they have come", || application.requests.get() == 1000).await;
+        assert_eq!(get(&client, "GET", "/").await.0, 200);
+        drop(subscriptions);
+    });
+}
+
+#[test]
 fn uploads_that_an_early_answer_cuts_short_count_as_resets() {
     local(async {
         let world = World::limited(|_| ()).await;
