@@ -356,6 +356,10 @@ impl Connection {
         self.recv_flow.opened();
         // Its two ends may be reset at once, each by its own side.
         self.earn(Abuse::UselessFrames, 1);
+        // Some peers grant a few bytes with each request, before its answer says that it has no content.
+        self.earn(Abuse::WindowUpdateFlood, 2);
+        // Some peers end the content with a frame without data, and then the stream with trailers.
+        self.earn(Abuse::EmptyData, 1);
         self.active += 1;
     }
 

@@ -63,6 +63,9 @@ mod pseudo {
     pub(super) const EXTENDED: u8 = METHOD | SCHEME | AUTHORITY | PATH | PROTOCOL;
 }
 
+/// The fault of a value that has a blank at either end.
+pub(crate) const BLANK: &str = "a field's value begins or ends with a space or a tab";
+
 /// Validates a list. The error names the fault.
 pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, &'static str> {
     let mut seen = 0;
@@ -81,7 +84,10 @@ pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, 
     } in fields.places()
     {
         let value = &bytes[value];
-        if has_blank(value) || !is_clean && !is_value(value) {
+        if has_blank(value) {
+            return Err(BLANK);
+        }
+        if !is_clean && !is_value(value) {
             return Err("a field's value has characters that http does not allow");
         }
         if known.is_some_and(|known| PLAIN[known as usize]) {

@@ -5,6 +5,9 @@ mod common;
 use common::*;
 use lateen_h2::{Abuse, Allowance, Cause, Code, Config, ConnectionError, Timestamp};
 
+/// The header block of a GET, by numbers of the static table.
+const GET: &[u8] = &[0x82, 0x86, 0x84, 1, 1, b'a'];
+
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 /// Sends the same again and again: after how many times the connection ended, and by what.
@@ -345,5 +348,79 @@ fn answers_to_pings_that_were_not_sent_are_a_flood() {
     for payload in [*b"ltn#\0\0\0\x07", [1; 8]] {
         let outcome = flood(&mut server(small()), 100_000, |_| frame(6, 1, 0, &payload));
         assert_eq!(abused(outcome, 500), Abuse::PingFlood);
+    }
+}
+
+/// Some servers pass on the end of another protocol's content as DATA without data, and then end the stream.
+#[test]
+fn an_empty_frame_for_each_answer_or_piece_is_no_flood() {
+    let mut client = client(small(), 0);
+    for _ in 0..5_000 {
+        let asked = client.connection.request(None, &ordinary("GET"), true);
+        let stream = asked.expect("there is room");
+        let id = stream.get();
+        let answer = [
+            // Status 200 by its number in the static table.
+            frame(1, 4, id, &[0x88]),
+            frame(0, 0, id, b"piece"),
+            frame(0, 0, id, &[]),
+            frame(0, 0, id, &[]),
+            frame(0, 1, id, &[]),
+        ];
+        client
+            .receive(&answer.concat(), NOW)
+            .expect("it is no flood");
+        client.connection.release(stream);
+        client.write(usize::MAX);
+        client.wire.clear();
+    }
+    let asked = client.connection.request(None, &ordinary("GET"), true);
+    let id = asked.expect("there is room").get();
+    client
+        .receive(&frame(1, 4, id, &[0x88]), NOW)
+        .expect("an answer");
+    let outcome = flood(&mut client, 100_000, |_| frame(0, 0, id, &[]));
+    assert_eq!(abused(outcome, 500), Abuse::EmptyData);
+}
+
+/// gRPC's C library grants a few bytes with each call, also where the answer has no content.
+#[test]
+fn grants_for_requests_without_content_are_no_flood() {
+    let mut server = server(small());
+    for n in 0..10_000 {
+        let id = 1 + 2 * n;
+        let asked = [
+            frame(1, 5, id, GET),
+            frame(8, 0, id, &[0, 0, 0, 5]),
+            frame(8, 0, 0, &[0, 0, 0, 5]),
+        ];
+        server
+            .receive(&asked.concat(), NOW)
+            .expect("it is no flood");
+        let (stream, _) = *server.heard.heads.last().expect("it was announced");
+        let answered = server.connection.respond(stream, Some(&ok()), &[], true);
+        answered.expect("it is open");
+        server.connection.release(stream);
+        server.write(usize::MAX);
+        server.wire.clear();
+    }
+}
+
+/// A peer may use the window up before it hears of a reset, with a frame for each small message.
+#[test]
+fn small_messages_behind_a_reset_are_no_flood() {
+    let mut server = server(small());
+    for n in 0..50 {
+        let id = 1 + 2 * n;
+        server.receive(&frame(1, 4, id, CONNECT), NOW).unwrap();
+        let (stream, _) = *server.heard.heads.last().expect("it was announced");
+        server.connection.reset(stream, Code::CANCEL);
+        for _ in 0..2_000 {
+            let late = frame(0, 0, id, &[7; 32]);
+            server.receive(&late, NOW).expect("it is no flood");
+        }
+        server.connection.release(stream);
+        server.write(usize::MAX);
+        server.wire.clear();
     }
 }

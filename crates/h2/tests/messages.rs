@@ -409,3 +409,37 @@ fn huffman_strings_are_shorter_and_read_alike() {
     }
     assert!(lengths[1] * 10 < lengths[0] * 9, "{lengths:?}");
 }
+
+/// Libraries of gRPC send the text of an error as it is, which may end in a space.
+#[test]
+fn an_answer_has_its_values_without_blanks_at_their_ends() {
+    let mut client = asking(small(), "GET");
+    let head = b"\x88\0\x06x-tail\x02 a\0\x06x-both\x05\t b \t";
+    client.receive(&frame(1, 4, 1, head), NOW).unwrap();
+    let trailers = b"\0\x0cgrpc-message\x0bnot found: \0\x07x-blank\x02 \t";
+    client.receive(&frame(1, 5, 1, trailers), NOW).unwrap();
+    let heard = [
+        (
+            1,
+            "response",
+            list(&[(":status", "200"), ("x-tail", "a"), ("x-both", "b")]),
+        ),
+        (
+            1,
+            "trailers",
+            list(&[("grpc-message", "not found:"), ("x-blank", "")]),
+        ),
+    ];
+    assert_eq!(client.heard.blocks, heard);
+    assert_eq!(client.heard.failed.len(), 0);
+    // The status is no text.
+    let mut client = asking(small(), "GET");
+    let status = b"\x08\x04200 ";
+    client.receive(&frame(1, 4, 1, status), NOW).unwrap();
+    assert_eq!(client.heard.failed.len(), 1);
+    // A request may be read differently behind a server that takes it.
+    let mut server = server(small());
+    let asked = b"\x82\x86\x84\x01\x01a\0\x06x-tail\x02a ";
+    server.receive(&frame(1, 5, 1, asked), NOW).unwrap();
+    assert_eq!(server.heard.failed.len(), 1);
+}

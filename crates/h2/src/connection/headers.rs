@@ -7,7 +7,7 @@ use crate::error::{Cause, ConnectionError, StreamId};
 use crate::event::{Event, Outcome};
 use crate::flags;
 use crate::frame::{self, kind};
-use crate::message::{Length, MessageSummary, Shape, validate};
+use crate::message::{BLANK, Length, MessageSummary, Shape, validate};
 use crate::timestamp::Timestamp;
 
 impl Connection {
@@ -199,14 +199,23 @@ impl Connection {
         if end { stream.content(0, true) } else { None }
     }
 
-    fn validated(&self, shape: Shape) -> Result<MessageSummary, (Code, Cause)> {
+    fn validated(&mut self, shape: Shape) -> Result<MessageSummary, (Code, Cause)> {
         if self.fields.is_too_large() {
             return Err((Code::ENHANCE_YOUR_CALM, Cause::HeaderList));
         }
         if self.fields.is_too_many() {
             return Err((Code::ENHANCE_YOUR_CALM, Cause::TooManyFields));
         }
-        validate(&self.fields, shape).map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
+        let summary = match validate(&self.fields, shape) {
+            // RFC 9113 §8.2.1 calls it malformed. But libraries of gRPC send the text of an error as it is, and others accept it. A
+            // server is strict, since a request may be read differently behind it.
+            Err(BLANK) if !self.server => {
+                self.fields.trim();
+                validate(&self.fields, shape)
+            }
+            judged => judged,
+        };
+        summary.map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
     }
 }
 

@@ -15,6 +15,9 @@ use crate::trailers::Trailers;
 /// Frames of a stream that may be under way when we reset it.
 const UNDER_WAY: u32 = 100;
 
+/// Bytes of a small message of gRPC. Some libraries give each message a frame of its own.
+const SMALL_FRAME: u32 = 32;
+
 /// A turn's frame is not cut below this for the sake of a write's bound.
 const LEAST_FRAME: usize = 1024;
 
@@ -175,14 +178,14 @@ impl Connection {
 
     /// Resets a stream, unless it is over; what was queued is dropped.
     pub fn reset(&mut self, stream: StreamId, code: Code) {
-        let over = self
-            .streams
-            .get(stream.0)
-            .is_none_or(|stream| stream.is_over());
-        if !over && self.failed.is_none() {
+        let open = self.streams.get(stream.0).filter(|open| !open.is_over());
+        if let Some(open) = open
+            && self.failed.is_none()
+        {
+            // What the peer sent before it hears of it: it may use its window up, with a frame for each small message.
+            let under_way = UNDER_WAY.max(open.credit / SMALL_FRAME);
             self.reset_with(stream.0, code);
-            // What the peer sent before it hears of it.
-            self.earn(Abuse::UselessFrames, UNDER_WAY);
+            self.earn(Abuse::UselessFrames, under_way);
         }
     }
 

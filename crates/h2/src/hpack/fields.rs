@@ -154,6 +154,27 @@ impl Fields {
         }
     }
 
+    /// Takes spaces and tabs from both ends of the values, but for those of pseudo-header fields.
+    #[cold]
+    pub(crate) fn trim(&mut self) {
+        for span in &mut self.spans {
+            let (start, end) = (span.value as usize, span.end as usize);
+            if is_pseudo(span.known, &self.bytes[span.name as usize..start]) {
+                continue;
+            }
+            let value = &self.bytes[start..end];
+            let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
+            let first = value.iter().position(is_text).unwrap_or(value.len());
+            let length = value
+                .iter()
+                .rposition(is_text)
+                .map_or(0, |last| last + 1 - first);
+            self.bytes
+                .copy_within(start + first..start + first + length, start);
+            span.end = span.value + length as u32;
+        }
+    }
+
     /// Drops all fields and keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();
