@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use lateen_h1::ClientConnection;
 use lateen_h2::Timestamp;
@@ -90,6 +91,12 @@ impl Drop for Owner {
 pub struct Handle(Rc<Owner>);
 
 impl Handle {
+    /// The time that a server of HTTP/1 keeps an idle connection for, if its last answer says so (`Keep-Alive: timeout=5`).
+    pub fn keep_alive(&self) -> Option<Duration> {
+        let seconds = self.0.0.borrow().keep_alive?;
+        Some(Duration::from_secs(seconds.into()))
+    }
+
     /// True if a request is taken now. HTTP/1 takes one at a time.
     ///
     /// HTTP/2 takes none while the peer leaves 256 KiB of frames unread. The head of a request that was reset is among them, and no account

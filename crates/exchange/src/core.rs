@@ -76,6 +76,8 @@ pub(crate) struct Core {
     pub(crate) open: Key,
     /// HTTP/1: bytes came that no open exchange wants. No more are read before the next exchange.
     pub(crate) is_ahead: bool,
+    /// A client of HTTP/1: the seconds that the server keeps an idle connection for, by its last answer.
+    pub(crate) keep_alive: Option<u16>,
     /// Content waits for its reader, so the socket is not read.
     pub(crate) is_paused: bool,
     /// An exchange of HTTP/1 was dropped before it was complete.
@@ -124,6 +126,7 @@ impl Shared {
             input: Bytes::new(),
             open: 0,
             is_ahead: false,
+            keep_alive: None,
             is_paused: false,
             is_abandoned: false,
             is_finished: false,

@@ -216,6 +216,9 @@ impl Core {
         };
         let asked = entry.asked.unwrap_or(Asked::Ordinary);
         let head = inbound::http1_response(head, asked, limits);
+        if let Ok(head) = &head {
+            self.keep_alive = head.keep_alive();
+        }
         entry.heard |= end;
         if head.is_err() {
             // Nobody reads the rest of it.

@@ -193,6 +193,16 @@ impl FramedResponse {
     pub fn opens_tunnel(&self) -> bool {
         self.opens_tunnel
     }
+
+    /// The seconds that a server of HTTP/1 keeps the connection for once it is idle: `Keep-Alive: timeout=5` (RFC 2068 §19.7.1.1).
+    pub fn keep_alive(&self) -> Option<u16> {
+        let value = self.raw.fields.get(Known::KeepAlive)?;
+        let timeout = scan::elements(value).find_map(|element| {
+            let (name, value) = element.split_at_checked(b"timeout=".len())?;
+            name.eq_ignore_ascii_case(b"timeout=").then_some(value)
+        })?;
+        u16::try_from(scan::decimal(timeout)?).ok()
+    }
 }
 
 /// What the fields say about the content.

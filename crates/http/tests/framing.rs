@@ -145,6 +145,29 @@ fn responses_have_the_length_that_request_and_status_say() {
 }
 
 #[test]
+fn answers_say_how_long_the_connection_is_kept() {
+    for (value, expected) in [
+        ("timeout=5", Some(5)),
+        ("timeout=5, max=100", Some(5)),
+        ("max=100,Timeout=72", Some(72)),
+        ("timeout=0", Some(0)),
+        ("timeout=70000", None),
+        ("timeout=5s", None),
+        ("timeout=", None),
+        ("timeout", None),
+        ("300", None),
+        ("", None),
+    ] {
+        let raw = response1(200, &[("keep-alive", value)]).expect("it is good");
+        let framed = raw.frame(Asked::Ordinary).expect("it is good");
+        assert_eq!(framed.keep_alive(), expected, "{value:?}");
+    }
+    let raw = response1(200, &[]).expect("it is good");
+    let framed = raw.frame(Asked::Ordinary).expect("it is good");
+    assert_eq!(framed.keep_alive(), None);
+}
+
+#[test]
 fn responses_of_http2_are_framed_by_their_end() {
     let of = |fields: &[(&str, &str)], ends, asked| {
         let framed = response2(fields, ends).and_then(|raw| raw.frame(asked));

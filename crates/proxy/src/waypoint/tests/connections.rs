@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::application::{Application, tell};
+use super::hostile::{answer_first, raw};
 use super::policy::{from, path};
 use super::world::{SILENCE, World, local};
 use super::{connection, get, head, talk};
@@ -538,5 +539,32 @@ fn peers_of_every_identity_are_served_and_forgotten_with_their_tunnels() {
             assert!(line.contains("status=200"), "{line}");
         }
         until("all tunnels end", || world.tunnels() == 0).await;
+    });
+}
+
+#[test]
+fn a_connection_that_its_server_ends_soon_gets_no_late_request() {
+    local(async {
+        for (told, pause, connections) in [
+            ("", 0, 1),
+            ("keep-alive: timeout=30\r\n", 0, 1),
+            ("keep-alive: timeout=2\r\n", 1100, 2),
+            // A request within a second could meet the end.
+            ("keep-alive: timeout=1\r\n", 0, 2),
+            ("keep-alive: timeout=0\r\n", 0, 2),
+        ] {
+            let world = World::start().await;
+            let first = format!("HTTP/1.1 200 OK\r\n{told}content-length: 0\r\n\r\n");
+            let first: &'static str = first.leak();
+            let accepted = raw(world.endpoint(), move |_, stream| {
+                answer_first(stream, first)
+            })
+            .await;
+            let client = connection(world.stream().await, Protocol::Http1);
+            assert_eq!(get(&client, "POST", "/").await.0, 200);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            assert_eq!(get(&client, "POST", "/").await.0, 200);
+            assert_eq!(accepted.get(), connections, "{told:?}");
+        }
     });
 }

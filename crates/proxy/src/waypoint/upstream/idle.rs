@@ -19,6 +19,9 @@ const OF_NAMESPACE: usize = 32;
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
 const KEPT: Duration = Duration::from_secs(55);
 
+/// How much earlier than the server says an idle connection ends, so that no request meets its end.
+const EARLIER: Duration = Duration::from_secs(1);
+
 /// The driver of a connection of HTTP/1.
 pub(super) type Driver = Box<Connection<Wire>>;
 
@@ -48,7 +51,9 @@ struct Idle {
     handle: Handle,
     driver: Driver,
     ends: Option<Ends>,
-    since: Instant,
+    until: Instant,
+    /// The server keeps it for less than [`KEPT`].
+    is_short: bool,
     _counted: Counted,
 }
 
@@ -71,15 +76,18 @@ impl IdleConnections {
         }
     }
 
-    /// Keeps a connection, if there is room.
+    /// Keeps a connection, if there is room, for as long as its server does.
     pub(super) fn keep(&self, (handle, driver): Owned, ends: Option<Ends>) {
-        if self.count.get() < self.most {
+        let told = handle.keep_alive().map(|told| told.saturating_sub(EARLIER));
+        let kept = told.map_or(KEPT, |told| told.min(KEPT));
+        if self.count.get() < self.most && !kept.is_zero() {
             self.count.set(self.count.get() + 1);
             self.kept.borrow_mut().push(Idle {
                 handle,
                 driver,
                 ends,
-                since: Instant::now(),
+                until: Instant::now() + kept,
+                is_short: kept < KEPT,
                 _counted: Counted(Rc::clone(&self.count)),
             });
         }
@@ -93,8 +101,13 @@ impl IdleConnections {
                 handle,
                 driver,
                 ends,
+                until,
+                is_short,
                 ..
             } = last?;
+            if is_short && Instant::now() >= until {
+                continue;
+            }
             if let Some(driver) = stands(&handle, driver) {
                 return Some(((handle, driver), ends));
             }
@@ -110,7 +123,7 @@ impl IdleConnections {
     pub(super) fn tidy(&self, now: Instant) {
         let mut kept = Vec::new();
         for idle in self.kept.take() {
-            if now.saturating_duration_since(idle.since) >= KEPT {
+            if now >= idle.until {
                 continue;
             }
             if let Some(driver) = stands(&idle.handle, idle.driver) {
