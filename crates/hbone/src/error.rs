@@ -46,7 +46,7 @@ pub enum CloseReason {
     Stalled,
     /// The peer allowed no streams.
     NoStreams,
-    /// The peer's identity had as many tunnels as it may.
+    /// The peer's identity, or its namespace, had as many tunnels as it may.
     TooManyTunnels,
     /// One side does not accept the other's certificate.
     Rejected,

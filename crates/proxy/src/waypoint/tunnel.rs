@@ -10,14 +10,13 @@ use lateen_accept::LoadGuard;
 use lateen_hbone::{self as hbone, CloseReason};
 use lateen_telemetry::Reporter;
 use lateen_tls::{TlsError, TlsStream};
-use lateen_types::Identity;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::session::TunnelPeer;
 use super::state::Waypoint;
 use super::stream;
-use super::tunnel_quotas::CountedTunnel;
+use super::tunnel_quotas::{CountedTunnel, TooManyTunnels};
 use super::turns::Peer;
 use crate::counted::Counted;
 use crate::tunnels::{End, Guarded, Retirement};
@@ -31,10 +30,8 @@ enum Unproven {
     Identity(#[from] lateen_identity::FetchError),
     #[error("tls error: {0}")]
     Tls(#[from] TlsError),
-    #[error(
-        "too many tunnels: {peer} has {most} open, a quarter of the proxy's descriptors; have its proxies share tunnels, or raise the proxy's limit of open files"
-    )]
-    TooMany { peer: Identity, most: usize },
+    #[error(transparent)]
+    TooMany(#[from] TooManyTunnels),
     #[error("http2 handshake failed: {0}")]
     Tunnel(#[from] hbone::TunnelError),
     #[error(
@@ -95,13 +92,12 @@ async fn handshake(
     let peer = session.peer().clone();
     tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
     let counted = Counted::opened(&waypoint.metrics, Reporter::Destination);
-    let quotas = &waypoint.tunnel_quotas;
-    let Some(place) = quotas.take(peer.identity()) else {
-        counted.ended(CloseReason::TooManyTunnels);
-        return Err(Unproven::TooMany {
-            peer: peer.identity().clone(),
-            most: quotas.most(),
-        });
+    let place = match waypoint.tunnel_quotas.take(peer.identity()) {
+        Ok(place) => place,
+        Err(error) => {
+            counted.ended(CloseReason::TooManyTunnels);
+            return Err(error.into());
+        }
     };
     let settings = hbone::Settings {
         budget: waypoint
