@@ -16,7 +16,7 @@ const PART: u64 = 4;
 const WINDOW: u64 = 65_535;
 
 impl Core {
-    /// The accounts whose exchanges hold the connection's window, one of those within the same account.
+    /// The accounts whose exchanges hold the connection's window, one of those within the same account. The largest part counts in any case.
     pub(crate) fn holders(&mut self) -> Vec<Account> {
         let Codec::Http2(http2) = &mut self.codec else {
             return Vec::new();
@@ -32,10 +32,12 @@ impl Core {
             all += bytes;
             parts.entry(account.family()).or_insert((0, account)).0 += bytes;
         }
-        let least = all.min(WINDOW).div_ceil(PART).max(1);
-        let parts = parts.into_values();
-        parts
-            .filter_map(|(bytes, account)| (bytes >= least).then_some(account))
-            .collect()
+        let largest = parts.values().map(|(bytes, _)| *bytes).max();
+        let least = all.min(WINDOW).div_ceil(PART);
+        // Many small parts may fill a window together. While each of them was too small to count, the same accounts could stall all
+        // connections. The largest part may be of an account that does no harm: it is given connections of its own, and served as before.
+        let least = least.min(largest.unwrap_or_default()).max(1);
+        let holders = parts.into_values().filter(|(bytes, _)| *bytes >= least);
+        holders.map(|(_, account)| account).collect()
     }
 }

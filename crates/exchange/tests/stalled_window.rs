@@ -70,3 +70,31 @@ fn a_window_that_nobody_reads_is_stalled_and_held_by_those_who_filled_it() {
         assert!(!handle.is_stalled());
     });
 }
+
+#[test]
+fn the_largest_of_many_small_parts_holds_the_window() {
+    virtually(async {
+        let (ours, theirs) = duplex(PIPE);
+        let (handle, connection) = client::open(ours, Config::new(Protocol::Http2));
+        spawn_local(connection);
+        let (mut from, mut to) = split(theirs);
+        spawn_local(async move {
+            let mut buffer = vec![0; 4096];
+            while let Ok(1..) = from.read(&mut buffer).await {}
+        });
+        to.write_all(&SETTINGS).await.expect("it is open");
+        let process = Account::new(64 << 20);
+        assert!(handle.holders().is_empty());
+        // Each part is less than a quarter of the window of 65,535 bytes, and all of them fill it.
+        let parts = [13_106, 13_106, 13_111, 13_106, 13_106];
+        let accounts = parts.map(|bytes| {
+            let account = process.within(32 << 20).within(16 << 20);
+            upload(&handle, &account, bytes);
+            account
+        });
+        sleep(Duration::from_millis(1100)).await;
+        assert!(handle.is_stalled());
+        let holders = handle.holders();
+        assert!(matches!(&holders[..], [one] if one.is(&accounts[2])));
+    });
+}
