@@ -85,6 +85,8 @@ impl Attempt<'_> {
         };
         let source = session.tunnel.peer.identity();
         let account = &session.tunnel.account;
+        // Bytes of a tunnel need the connection's window, too.
+        let has_content = head::has_content(head) || head::asks_for_tunnel(head);
         let lease = tokio::select! {
             biased;
             // An endpoint hears nothing of a client that has left by now.
@@ -92,7 +94,7 @@ impl Attempt<'_> {
                 record.note_received(client, cx);
                 client.poll_gone(cx)
             }) => return left(record, &error),
-            lease = upstream.lease(source, account, || waypoint.client_config(protocol), connect) => lease,
+            lease = upstream.lease(source, account, has_content, || waypoint.client_config(protocol), connect) => lease,
         };
         let mut lease = match lease {
             Ok(lease) => lease,

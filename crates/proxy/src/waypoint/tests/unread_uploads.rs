@@ -11,8 +11,8 @@ use tokio::task::spawn_local;
 use super::application::Application;
 use super::bounds::{stream_of, stream_of_stranger};
 use super::world::{World, local};
-use super::{answer, canonical, connection, head};
-use crate::testing::until;
+use super::{answer, canonical, connection, get, head, head_of};
+use crate::testing::{soon, until};
 
 /// Parameters of a server that gives all streams of a connection one window of 65,535 bytes, as many do.
 fn narrow() -> Config {
@@ -29,10 +29,11 @@ fn narrow() -> Config {
     }
 }
 
-/// Reads no content of `/slow`, and that of other requests before it answers.
+/// Reads no content of `/slow`, and that of other requests before it answers. It accepts each CONNECT.
 async fn choosy(request: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
     let Canonical::Request(head) = canonical(request) else {
-        panic!("no CONNECT is asked for")
+        exchange.reply(Status::OK, &[], Length::None)?;
+        return std::future::pending().await;
     };
     if head.path().target() == b"/slow" {
         std::future::pending::<()>().await;
@@ -77,6 +78,28 @@ fn an_upload_that_an_endpoint_does_not_read_holds_up_no_other_client_for_long() 
         // Until nothing has moved for a second, the endpoint may just be slow.
         tokio::time::sleep(Duration::from_millis(1200)).await;
         is_served(&other).await;
+        assert_eq!(application.connections.get(), 2);
+    });
+}
+
+#[test]
+fn requests_without_content_use_a_connection_whose_uploads_are_not_read() {
+    local(async {
+        let world = World::limited(|_| ()).await;
+        let application = Application::plain_with(world.endpoint(), narrow(), choosy).await;
+        let noisy = connection(stream_of(&world, "client").await, Protocol::Http2);
+        let other = connection(stream_of_stranger(&world).await, Protocol::Http2);
+        upload(&noisy, &application).await;
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        assert_eq!(get(&other, "GET", "/").await.0, 200);
+        assert_eq!(application.connections.get(), 1);
+        // The bytes of a tunnel would not leave there.
+        let Canonical::Connect(connect) = head_of("CONNECT", "a:80", "a:80", &[]) else {
+            panic!("it is a CONNECT")
+        };
+        let tunnel = other.connect(&connect).unwrap();
+        let answer = soon("an answer", tunnel.answer()).await.unwrap();
+        assert_eq!(answer.status(), Status::OK);
         assert_eq!(application.connections.get(), 2);
     });
 }

@@ -239,8 +239,8 @@ impl Upstream {
         self.protocol
     }
 
-    /// A connection that takes a request of this source, which has this account, now. `open` opens a byte stream where there is none, in
-    /// tunnels of an owner or in those that all sources share.
+    /// A connection that takes a request of this source, which has this account, now. `has_content` is true if the source may send more than
+    /// its head. `open` opens a byte stream where there is none, in tunnels of an owner or in those that all sources share.
     ///
     /// # Errors
     /// There is none, and none could be opened.
@@ -248,6 +248,7 @@ impl Upstream {
         self: &Rc<Self>,
         source: &Identity,
         account: &Account,
+        has_content: bool,
         config: impl Fn() -> Config,
         open: impl Fn(Option<Rc<Owner>>, Option<SharedGroup>) -> F,
     ) -> Result<Lease, UpstreamError>
@@ -269,12 +270,14 @@ impl Upstream {
                 let lease = match owner {
                     None => {
                         let in_shared = || open(None, self.shared.group());
-                        self.shared.lease(address, config, in_shared).await
+                        self.shared
+                            .lease(address, has_content, config, in_shared)
+                            .await
                     }
                     Some(owner) => {
                         let apart = self.apart(owner);
                         let in_shared = || open(None, apart.group());
-                        apart.lease(address, config, in_shared).await
+                        apart.lease(address, has_content, config, in_shared).await
                     }
                 };
                 lease.map(|lease| lease.with_place(assigned))
@@ -551,7 +554,7 @@ mod tests {
         let lease = async || {
             let config = || Config::new(Protocol::Http1);
             let lease = upstream
-                .lease(&source, &Account::new(0), config, open)
+                .lease(&source, &Account::new(0), true, config, open)
                 .await;
             lease.unwrap_or_else(|error| panic!("{error}"))
         };
@@ -588,7 +591,9 @@ mod tests {
             Ok::<_, UpstreamError>(Wire::Plain(stream))
         };
         let ask = async |source: &Identity| {
-            let lease = upstream.lease(source, &Account::new(0), one, open).await?;
+            let lease = upstream
+                .lease(source, &Account::new(0), true, one, open)
+                .await?;
             let request = lease.handle().request(&head("GET", "/", &[]), None);
             Ok::<_, UpstreamError>((request.unwrap(), lease))
         };
@@ -637,7 +642,7 @@ mod tests {
         let config = || Config::new(Protocol::Http2);
         for n in 0..1000 {
             let (source, account) = (source(n), Account::new(0));
-            let lease = upstream.lease(&source, &account, config, open).await;
+            let lease = upstream.lease(&source, &account, true, config, open).await;
             assert!(lease.is_err());
             if n == 500 {
                 upstreams.tidy(Instant::now());

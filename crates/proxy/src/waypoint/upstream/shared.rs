@@ -22,8 +22,8 @@ const MOST: usize = 256;
 /// The number of connections that one request may open. Requests of others may fill each before it has its turn.
 const OPENINGS: usize = 3;
 
-/// The number of stalled connections to one endpoint from which on requests use them again. An endpoint that reads no content at all would
-/// collect connections otherwise.
+/// The number of stalled connections to one endpoint from which on requests with content use them again. An endpoint that reads no content
+/// at all would collect connections otherwise.
 const STALLED: usize = 16;
 
 /// The time for which the accounts that hold windows are known.
@@ -100,11 +100,14 @@ impl SharedConnections {
 
     /// A connection that takes a request now. `open` opens a byte stream to `address` where there is none.
     ///
+    /// A stalled connection is enough for a request without content, which waits for no opening then.
+    ///
     /// # Errors
     /// There is none, and none could be opened.
     pub(super) async fn lease<F>(
         &self,
         address: SocketAddr,
+        has_content: bool,
         config: impl Fn() -> Config,
         open: impl Fn() -> F,
     ) -> Result<Lease, UpstreamError>
@@ -112,8 +115,10 @@ impl SharedConnections {
         F: Future<Output = Result<Wire, UpstreamError>> + 'static,
     {
         let mut left = OPENINGS;
+        // Content alone needs the window. The opening may take long, and an endpoint that drops connections lets it fail.
+        let least = if has_content { STALLED } else { 1 };
         loop {
-            if let Some(lease) = self.ready().or_else(|| self.stalled(STALLED)) {
+            if let Some(lease) = self.ready().or_else(|| self.stalled(least)) {
                 return Ok(lease);
             }
             self.drop_unawaited();
@@ -142,7 +147,6 @@ impl SharedConnections {
                 .is_some();
             let opened = match opened {
                 Ok(opened) => opened,
-                // Requests without content pass there.
                 Err(error) => return self.stalled(1).ok_or(error),
             };
             if is_first {
@@ -291,7 +295,9 @@ mod tests {
     /// Makes requests, one after the other, over a connection to `address` that others may use as well.
     async fn ask(connections: Rc<SharedConnections>, address: SocketAddr, times: usize) {
         for _ in 0..times {
-            let lease = connections.lease(address, http2, || plain(address)).await;
+            let lease = connections
+                .lease(address, true, http2, || plain(address))
+                .await;
             let lease = lease.unwrap_or_else(|error| panic!("{error}"));
             let request = lease.handle().request(&head("GET", "/", &[]), None);
             request.unwrap().answer().await.unwrap();
@@ -362,16 +368,18 @@ mod tests {
         let connections = SharedConnections::default();
         let address = SocketAddr::from(([192, 0, 2, 1], 80));
         let never = std::future::pending::<Result<Wire, UpstreamError>>;
-        let left = connections.lease(address, http2, never).now_or_never();
+        let left = connections
+            .lease(address, true, http2, never)
+            .now_or_never();
         assert!(left.is_none(), "it is opened");
         let own = move || async move { Err(UpstreamError::Full(address)) };
-        let next = connections.lease(address, http2, own);
+        let next = connections.lease(address, true, http2, own);
         let error = soon("an opening of its own", next).await.err();
         assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
         // While a request waits for it, others do as well.
-        let mut first = std::pin::pin!(connections.lease(address, http2, never));
+        let mut first = std::pin::pin!(connections.lease(address, true, http2, never));
         assert!(first.as_mut().now_or_never().is_none());
-        let joined = connections.lease(address, http2, own).now_or_never();
+        let joined = connections.lease(address, true, http2, own).now_or_never();
         assert!(joined.is_none());
     }
 
@@ -391,8 +399,8 @@ mod tests {
         let open = || plain(address);
         let test = async {
             let connections = SharedConnections::default();
-            let mut opener = Box::pin(connections.lease(address, one, open));
-            let mut joiner = Box::pin(connections.lease(address, one, open));
+            let mut opener = Box::pin(connections.lease(address, true, one, open));
+            let mut joiner = Box::pin(connections.lease(address, true, one, open));
             assert!(opener.as_mut().now_or_never().is_none());
             assert!(joiner.as_mut().now_or_never().is_none());
             let joined = joiner.await.unwrap_or_else(|error| panic!("{error}"));
@@ -441,17 +449,40 @@ mod tests {
             let connections = SharedConnections::default();
             let mut far_ends = Vec::new();
             for number in 0..STALLED {
-                // Another one is opened. Where that fails, a stalled one serves what has no content.
-                let lease = connections.lease(address, config, none).await;
+                // Another one is opened. Where that fails, a stalled one is used.
+                let lease = connections.lease(address, true, config, none).await;
                 assert_eq!((lease.is_ok(), openings.get()), (number > 0, number + 1));
                 let (opened, far_end) = unread(config());
                 connections.open.borrow_mut().push(opened);
                 far_ends.push(far_end);
-                assert!(connections.lease(address, config, none).await.is_ok());
+                assert!(connections.lease(address, true, config, none).await.is_ok());
                 tokio::time::sleep(Duration::from_millis(1100)).await;
             }
-            assert!(connections.lease(address, config, none).await.is_ok());
+            assert!(connections.lease(address, true, config, none).await.is_ok());
             assert_eq!(openings.get(), STALLED);
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_content_opens_nothing_beside_a_stalled_connection() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let config = || Config {
+            timeouts: None,
+            ..http2()
+        };
+        let never = std::future::pending::<Result<Wire, UpstreamError>>;
+        let test = async {
+            let connections = SharedConnections::default();
+            let (opened, _far_end) = unread(config());
+            connections.open.borrow_mut().push(opened);
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            let mut upload = std::pin::pin!(connections.lease(address, true, config, never));
+            assert!(upload.as_mut().now_or_never().is_none());
+            // It does not wait for the opening of others either.
+            let plain = connections.lease(address, false, config, never);
+            let lease = plain.now_or_never();
+            assert!(lease.is_some_and(|lease| lease.is_ok_and(|lease| lease.is_reused())));
         };
         LocalSet::new().run_until(test).await;
     }
@@ -474,7 +505,7 @@ mod tests {
         let none = || async move { Err(UpstreamError::Timeout(address)) };
         let mut open = Vec::new();
         for _ in 0..MOST {
-            let error = connections.lease(address, config, none).await.err();
+            let error = connections.lease(address, true, config, none).await.err();
             assert!(matches!(error, Some(UpstreamError::Timeout(_))));
             let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
             let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
@@ -485,10 +516,10 @@ mod tests {
             });
             open.push((driver, exchange));
         }
-        let error = connections.lease(address, config, none).await.err();
+        let error = connections.lease(address, true, config, none).await.err();
         assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
         let (_driver, exchange) = open.pop().unwrap();
         drop(exchange);
-        assert!(connections.lease(address, config, none).await.is_ok());
+        assert!(connections.lease(address, true, config, none).await.is_ok());
     }
 }
