@@ -73,8 +73,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
     }
 }
 
-/// Bytes of frames that may wait for the wire before no further request is made. A turn makes 64 KiB of them.
-const UNSENT: usize = 256 * 1024;
+/// Bytes of frames that one turn makes.
+const TURN: usize = 64 * 1024;
+
+/// Bytes of frames that may wait for the wire before no further request is made.
+const UNSENT: usize = 4 * TURN;
 
 /// The last handle drains the connection.
 #[derive(Debug)]
@@ -132,6 +135,14 @@ impl Handle {
         match &self.0.0.borrow().codec {
             Codec::Http2(http2) => http2.limit() == 0 && http2.active() == 0,
             _ => false,
+        }
+    }
+
+    /// HTTP/2: bytes of frames that the peer leaves unread, without the 64 KiB that one turn makes. No account may have them.
+    pub fn unread(&self) -> usize {
+        match &self.0.0.borrow().codec {
+            Codec::Http2(http2) => http2.unsent().saturating_sub(TURN),
+            _ => 0,
         }
     }
 

@@ -19,6 +19,10 @@ use super::wire::{Ends, Tunnels, Wire};
 /// read them, would collect them otherwise.
 const MOST: usize = 256;
 
+/// Bytes of frames that all connections to one endpoint leave unread, from which on no further one is opened. An endpoint that does not
+/// read would collect heads of requests that were reset: they must be sent, and no account has them.
+const UNREAD: usize = 4 << 20;
+
 /// The number of connections that one request may open. Requests of others may fill each before it has its turn.
 const OPENINGS: usize = 3;
 
@@ -126,7 +130,7 @@ impl SharedConnections {
             let opening = match under_way {
                 Some(opening) => opening,
                 // The connections that were opened for this request are full, and so are all others.
-                None if left == 0 || self.open.borrow().len() >= MOST => {
+                None if left == 0 || self.is_full() => {
                     return self.stalled(1).ok_or_else(|| self.full(address));
                 }
                 None => {
@@ -180,6 +184,13 @@ impl SharedConnections {
         }
         let opened = stalled().find(|opened| opened.handle.is_ready())?;
         Some(opened.lease(true))
+    }
+
+    /// True if no further connection is opened.
+    fn is_full(&self) -> bool {
+        let open = self.open.borrow();
+        let unread: usize = open.iter().map(|opened| opened.handle.unread()).sum();
+        open.len() >= MOST || unread >= UNREAD
     }
 
     /// True if a connection is stalled because the endpoint does not read content that the namespace of this account has sent.
@@ -485,6 +496,54 @@ mod tests {
             assert!(lease.is_some_and(|lease| lease.is_ok_and(|lease| lease.is_reused())));
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn heads_that_an_endpoint_does_not_read_are_bounded_over_all_connections() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        // Their client makes one request at a time.
+        let one = || Config {
+            timeouts: None,
+            http2: lateen_h2::Config {
+                max_streams: 1,
+                ..lateen_h2::Config::requests()
+            }
+            .share(),
+            ..http2()
+        };
+        let none = || async move { Err(UpstreamError::Timeout(address)) };
+        let value = "x".repeat(32_000);
+        let large = head("GET", "/", &[("x-large", &value)]);
+        // A connection is full by frames that wait, or earlier by an open request.
+        for heads in [7, 100] {
+            let connections = SharedConnections::default();
+            let mut kept = Vec::new();
+            let error = loop {
+                let error = connections.lease(address, true, one, none).await.err();
+                if !matches!(error, Some(UpstreamError::Timeout(_))) {
+                    break error;
+                }
+                let (handle, driver) = client::open(tokio::io::duplex(64).0, one());
+                let mut last = None;
+                for _ in 0..heads {
+                    // A drop resets the one before.
+                    drop(last.take());
+                    if !handle.is_ready() {
+                        break;
+                    }
+                    last = Some(handle.request(&large, None).unwrap());
+                }
+                kept.push((driver, last));
+                connections.open.borrow_mut().push(Opened {
+                    handle,
+                    ends: None,
+                    tunnels: Tunnels::default(),
+                });
+            };
+            assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
+            // All of them hold some 6 MiB.
+            assert!((16..40).contains(&kept.len()), "{}", kept.len());
+        }
     }
 
     #[tokio::test]
