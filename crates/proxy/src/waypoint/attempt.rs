@@ -149,7 +149,9 @@ impl Attempt<'_> {
             Ok(true) => true,
             // The client has the answer, whose stream the endpoint has not ended.
             Ok(false) => !above.has_ended(),
-            Err(_) => false,
+            // Faults of an answer over HTTP/2 are errors of the exchange already. An attempt that took too long is reset as well, and clients
+            // may choose requests that take long.
+            Err(Broken::Client(_) | Broken::Late | Broken::Answer(_) | Broken::Declined) => false,
         };
         if is_cut_short && !is_endpoints {
             // The endpoint sees a reset.

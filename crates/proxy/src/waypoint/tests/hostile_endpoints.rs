@@ -405,6 +405,31 @@ fn an_endpoint_that_breaks_its_answer_off_says_nothing_about_the_clients_connect
     });
 }
 
+/// Resets of a client beyond 50 would give it another connection.
+#[test]
+fn invalid_answers_count_as_no_resets_of_their_client() {
+    local(async {
+        let (world, endpoint) = of_http2().await;
+        let accepted = raw(endpoint, |_, stream| {
+            speak(stream, Config::requests(), |http2, id| {
+                let head = [
+                    Field::known(Known::Status, "200"),
+                    Field::new("content-length", "1"),
+                    Field::new("content-length", "2"),
+                ];
+                http2.respond(id, None, &head, false).unwrap();
+                true
+            })
+        })
+        .await;
+        let client = connection(world.stream().await, Protocol::Http2);
+        for _ in 0..60 {
+            assert_eq!(get(&client, "GET", "/").await.0, 502);
+        }
+        assert_eq!(accepted.get(), 1);
+    });
+}
+
 #[test]
 fn an_endpoint_that_accepts_no_heads_leaves_requests_to_others() {
     local(async {
