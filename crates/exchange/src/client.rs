@@ -138,6 +138,16 @@ impl Handle {
         }
     }
 
+    /// HTTP/2: true if frames wait to be written, and the connection has not ended.
+    pub fn has_unsent(&self) -> bool {
+        let core = self.0.0.borrow();
+        let has_ended = core.ended().is_some() || core.is_abandoned;
+        match &core.codec {
+            Codec::Http2(http2) => !has_ended && http2.unsent() > 0,
+            _ => false,
+        }
+    }
+
     /// HTTP/2: bytes of frames that the peer leaves unread, without the 64 KiB that one turn makes. No account may have them.
     pub fn unread(&self) -> usize {
         match &self.0.0.borrow().codec {

@@ -46,9 +46,20 @@ struct Opened {
 }
 
 impl Opened {
+    /// True if a request can be given to it now.
+    fn is_ready(&self) -> bool {
+        self.handle.is_ready() && !self.is_over()
+    }
+
     /// True if no further request is given to it. An endpoint that allows none on each connection would collect them.
-    fn is_useless(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.handle.is_closed() || self.handle.is_barred() || self.tunnels.are_leaving()
+    }
+
+    /// True if it need not be counted any more. An endpoint could say that each connection is to end, read no more of it, and so collect
+    /// what waits for it.
+    fn is_useless(&self) -> bool {
+        self.is_over() && !self.handle.has_unsent()
     }
 
     fn lease(&self, is_reused: bool) -> Lease {
@@ -170,7 +181,7 @@ impl SharedConnections {
     fn ready(&self) -> Option<Lease> {
         self.drop_useless();
         let open = self.open.borrow();
-        let mut ready = open.iter().filter(|opened| opened.handle.is_ready());
+        let mut ready = open.iter().filter(|opened| opened.is_ready());
         let ready = ready.find(|opened| !opened.handle.is_stalled());
         ready.map(|opened| opened.lease(true))
     }
@@ -182,7 +193,7 @@ impl SharedConnections {
         if stalled().count() < least {
             return None;
         }
-        let opened = stalled().find(|opened| opened.handle.is_ready())?;
+        let opened = stalled().find(|opened| opened.is_ready())?;
         Some(opened.lease(true))
     }
 

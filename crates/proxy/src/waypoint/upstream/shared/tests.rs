@@ -5,6 +5,7 @@ use lateen_exchange::{Protocol, server};
 use lateen_executor::{Executor, Group};
 use lateen_http::{Length, Status};
 use lateen_types::Identity;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -298,4 +299,50 @@ async fn the_number_of_connections_to_one_endpoint_is_bounded() {
     let (_driver, exchange) = open.pop().unwrap();
     drop(exchange);
     assert!(connections.lease(address, true, config, none).await.is_ok());
+}
+
+#[tokio::test]
+async fn connections_that_are_to_end_are_counted_while_their_frames_wait() {
+    let address = SocketAddr::from(([192, 0, 2, 1], 80));
+    let none = || async move { Err(UpstreamError::Timeout(address)) };
+    let config = || Config {
+        timeouts: None,
+        ..http2()
+    };
+    let value = "x".repeat(32_000);
+    let large = head("GET", "/", &[("x-large", &value)]);
+    let connections = SharedConnections::default();
+    let mut kept = Vec::new();
+    let error = loop {
+        let error = connections.lease(address, true, config, none).await.err();
+        if !matches!(error, Some(UpstreamError::Timeout(_))) || kept.len() > MOST {
+            break error;
+        }
+        let (near, mut far) = tokio::io::duplex(64);
+        let (handle, mut driver) = client::open(near, config());
+        for _ in 0..7 {
+            // A drop resets the request.
+            let request = handle.request(&large, None);
+            drop(request.unwrap());
+        }
+        // SETTINGS and GOAWAY.
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        far.write_all(&settings).await.unwrap();
+        let going = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 13, 0, 0, 0, 0];
+        far.write_all(&going).await.unwrap();
+        assert!((&mut driver).now_or_never().is_none());
+        assert!(handle.is_closed());
+        kept.push((driver, far));
+        connections.open.borrow_mut().push(Opened {
+            handle,
+            ends: None,
+            tunnels: Tunnels::default(),
+        });
+    };
+    assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
+    assert!((16..40).contains(&kept.len()), "{}", kept.len());
+    // Those that have ended do not count.
+    drop(kept);
+    connections.tidy();
+    assert!(connections.is_empty());
 }
