@@ -164,7 +164,7 @@ impl Handle {
 
     /// HTTP/2: the accounts whose exchanges hold the connection's window, one of those within the same account.
     ///
-    /// They sent a quarter of the content for which the peer has given no window back, or 16 KiB of it, or more than each other account.
+    /// They sent a quarter of the content for which the peer has given no window back, or 16 KiB of it, or as much as any other account.
     pub fn holders(&self) -> Vec<Account> {
         self.0.0.borrow().holders()
     }

@@ -96,9 +96,9 @@ impl Allowances {
             of(100, 5),
             // PINGs beyond one for each DATA frame that we sent: one every few seconds.
             of(1_000, 200),
-            // Empty DATA.
+            // Empty DATA beyond a frame for each stream, and for each that is not empty.
             of(1_000, 100),
-            // WINDOW_UPDATEs beyond those that what we sent explains.
+            // WINDOW_UPDATEs beyond two for each stream, and those that what we sent explains.
             of(2_000, 100),
             // Useless frames beyond those that streams and our own resets explain.
             of(4_000, 200),

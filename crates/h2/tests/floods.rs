@@ -316,7 +316,7 @@ fn allowances_are_those_of_the_configuration() {
     assert_eq!(abused(outcome, 1000), Abuse::UselessFrames);
 }
 
-/// The libraries of gRPC send a PING for DATA that comes, as soon as the one before is answered: thousands a second on a short path.
+/// The libraries of gRPC send a PING for DATA that comes, as soon as the one before is answered. On a short path they are thousands a second.
 #[test]
 fn pings_for_data_that_came_are_no_flood() {
     let pings = |end: &mut End, stream| {
@@ -327,7 +327,7 @@ fn pings_for_data_that_came_are_no_flood() {
             end.wire.clear();
             end.receive(&ping, NOW).expect("it is no flood");
         }
-        // Those beyond are, even if all that may be saved up is.
+        // Further ones are, even if as many as possible are saved up.
         let outcome = flood(end, 100_000, |_| ping.clone());
         assert!(outcome.as_ref().is_some_and(|(count, _)| *count <= 4_000));
         assert_eq!(abused(outcome, 500), Abuse::PingFlood);

@@ -182,7 +182,7 @@ impl Connection {
         if let Some(open) = open
             && self.failed.is_none()
         {
-            // What the peer sent before it hears of it: it may use its window up, with a frame for each small message.
+            // Until the peer hears of it, it may use its window up, with a frame for each small message.
             let under_way = UNDER_WAY.max(open.credit / SMALL_FRAME);
             self.reset_with(stream.0, code);
             self.earn(Abuse::UselessFrames, under_way);
@@ -333,7 +333,7 @@ impl Connection {
                 false => (length + HEAD as u32) / 5,
             };
             self.earn(Abuse::WindowUpdateFlood, explained);
-            // The libraries of gRPC measure the path by a PING for DATA that comes, as soon as the one before is answered.
+            // The libraries of gRPC measure the path by a PING for DATA that comes, as soon as the one before is answered. Crumbs explain none.
             self.earn(Abuse::PingFlood, u32::from(!crumb));
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_exchange::{Account, Config, Protocol, Timeouts as HttpTimeouts};
+use lateen_h2::{Abuse, Allowance};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
 use lateen_runtime::Worker;
@@ -38,6 +39,13 @@ const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 /// Requests that a client's connection of HTTP/2 may have open. Libraries of gRPC have one connection to a service, and let calls beyond
 /// the limit wait, so that subscriptions would stop all other calls. Accounts bound the open requests of all connections.
 const CLIENT_STREAMS: u32 = 1000;
+
+/// Requests that such a connection may cancel. At an endpoint that hangs, all that are open reach their deadlines, a second after they
+/// began for many.
+const CANCELS: Allowance = Allowance {
+    burst: 4 * CLIENT_STREAMS,
+    per_second: CLIENT_STREAMS,
+};
 
 /// The time after which a connection of HTTP/2 to an endpoint without a request ends.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(300);
@@ -220,9 +228,11 @@ impl Waypoint {
             view: RefCell::new(None),
             service_views: ServiceViews::default(),
             server: {
+                let usual = lateen_h2::Config::requests();
                 let http2 = lateen_h2::Config {
                     max_streams: CLIENT_STREAMS,
-                    ..lateen_h2::Config::requests()
+                    allowances: usual.allowances.clone().with(Abuse::RapidReset, CANCELS),
+                    ..usual
                 };
                 let http2 = http2.share();
                 PROTOCOLS.map(|protocol| Config {

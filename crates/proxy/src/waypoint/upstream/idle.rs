@@ -19,7 +19,7 @@ const OF_NAMESPACE: usize = 32;
 /// How long an idle connection is kept. Servers close theirs after 60 s and more, most of them.
 const KEPT: Duration = Duration::from_secs(55);
 
-/// How much earlier than the server says an idle connection ends, so that no request meets its end.
+/// An idle connection ends so much earlier than its server says, so that no request meets that end.
 const EARLIER: Duration = Duration::from_secs(1);
 
 /// The driver of a connection of HTTP/1.

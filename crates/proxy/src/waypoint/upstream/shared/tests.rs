@@ -341,7 +341,7 @@ async fn connections_that_are_to_end_are_counted_while_their_frames_wait() {
     };
     assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
     assert!((16..40).contains(&kept.len()), "{}", kept.len());
-    // Those that have ended do not count.
+    // Connections that have ended do not count.
     drop(kept);
     connections.tidy();
     assert!(connections.is_empty());
