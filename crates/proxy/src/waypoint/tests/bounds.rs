@@ -33,13 +33,13 @@ async fn generous(_: FramedRequest, exchange: server::Exchange) -> Result<(), Er
     exchange.finish()
 }
 
-/// Answers `/` and nothing else.
+/// Answers `/`, and has other requests wait until their client is gone.
 async fn reserved(request: FramedRequest, exchange: server::Exchange) -> Result<(), Error> {
     let lateen_http::Canonical::Request(head) = super::canonical(request) else {
         panic!("no CONNECT is asked for")
     };
     if head.path().target() != b"/" {
-        std::future::pending::<()>().await;
+        return Err(poll_fn(|cx| exchange.poll_gone(cx)).await);
     }
     exchange.reply(Status::OK, &[], Length::Known(0))?;
     exchange.finish()
