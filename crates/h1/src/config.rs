@@ -9,7 +9,8 @@ pub struct Config {
     pub max_fields: u16,
     /// Most empty lines before a request line (RFC 9112 §2.2).
     pub max_empty_lines: u8,
-    /// Most informational responses to one request (RFC 9110 §15.2). A client counts them.
+    /// Most informational responses to one request (RFC 9110 §15.2). A client counts them. A server may send one every few seconds while
+    /// it works for hours.
     pub max_informational: u16,
     /// Most bytes of chunk lines beyond 16 bytes a chunk and twice the data of the chunk. Chunk extensions use them up.
     pub chunk_overhead: u32,
@@ -23,7 +24,7 @@ impl Default for Config {
             max_head: 60 * 1024,
             max_fields: 100,
             max_empty_lines: 4,
-            max_informational: 32,
+            max_informational: 10_000,
             chunk_overhead: 16 * 1024,
             drain: 64 * 1024,
         }

@@ -84,6 +84,10 @@ impl FramedRequest {
         if fields.is_repeated(Known::Cookie) {
             fields.join(Known::Cookie, b"; ", b"")?;
         }
+        // Middleware of gRPC that copies metadata appends a second one. Envoy joins them alike.
+        if fields.is_repeated(Known::XRequestId) {
+            fields.join(Known::XRequestId, b",", b"")?;
+        }
         let is_handshake = hop.websocket && method == Method::GET;
         let upgrade = if is_extended || is_handshake {
             Some(websocket(fields, length, is_extended)?)
@@ -155,7 +159,6 @@ fn check_single(fields: &Fields) -> Result<(), Cause> {
         Known::Host,
         Known::Origin,
         Known::SecWebsocketKey,
-        Known::XRequestId,
     ]);
     match fields.repeated().and(SINGLE).iter().next() {
         Some(known) => Err(Cause::Duplicate(known)),

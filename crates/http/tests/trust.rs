@@ -282,6 +282,8 @@ fn request_ids_of_the_edge_are_replaced_and_those_of_the_mesh_kept() {
         .expect("it is always there")
     };
     let sent = &[("x-request-id", "mine")][..];
+    let twice = &[("x-request-id", "mine"), ("x-request-id", "other")][..];
+    assert_eq!(id(PeerKind::Mesh, false, twice), "mine,other");
     assert_eq!(id(PeerKind::Edge, false, sent), ID);
     assert_eq!(id(PeerKind::Edge, true, sent), "mine");
     assert_eq!(id(PeerKind::Edge, true, &[]), ID);
