@@ -1,5 +1,5 @@
 //! Any bytes as the header block of a CONNECT, in one frame or cut into several: a header list in force means the same
-//! however its block is cut, and what comes out is within the limit.
+//! however its block is cut, and what comes out is within the limit. The decoder is that of crates/h2/src.
 #![no_main]
 
 use lateen_hbone::{Connection, Settings};
