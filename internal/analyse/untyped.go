@@ -17,9 +17,11 @@ import (
 // untyped is a service behind a waypoint that has ports without a protocol.
 type untyped struct {
 	key model.Key
-	// waypoint is "namespace/name", class that of its Gateway.
-	waypoint, class string
-	ports           []string
+	// waypoint is "namespace/name".
+	waypoint string
+	// classes are those whose policies the waypoint has.
+	classes []string
+	ports   []string
 }
 
 // text names the ports.
@@ -65,7 +67,7 @@ func untypedServices(in *Input, namespaces map[string]*corev1.Namespace) (out []
 		asks := intent(translate.Context{Namespace: namespaces[o.GetNamespace()], Servers: func(ns, name string) *translate.Waypoint { return served[ns+"/"+name] }})
 		if len(asks.Gateways) > 0 {
 			w := asks.Gateways[0]
-			out = append(out, untyped{key, w.Ref(), w.Class(), ports})
+			out = append(out, untyped{key, w.Ref(), w.Classes(), ports})
 		}
 	}
 	for _, s := range in.Requests.Services {
@@ -115,7 +117,7 @@ func (u untyped) targeted(mesh translate.Mesh, namespace string, ref *typev1beta
 	case group == model.GatewayGroup && ref.GetKind() == "Gateway":
 		return u.waypoint == namespace+"/"+ref.GetName()
 	case group == model.GatewayGroup && ref.GetKind() == "GatewayClass":
-		return namespace == mesh.RootNamespace && u.class == ref.GetName()
+		return namespace == mesh.RootNamespace && slices.Contains(u.classes, ref.GetName())
 	default:
 		return u.key == model.Key{Group: group, Kind: ref.GetKind(), Namespace: namespace, Name: ref.GetName()}
 	}

@@ -149,7 +149,9 @@ func (g *gateways) serve(b *batch, key model.Key, served *translate.Waypoint) {
 	}
 	for _, w := range []*translate.Waypoint{before, served} {
 		if w != nil {
-			g.index.policiesFor(model.GatewayClassKey(w.Class()), policy)
+			for _, class := range w.Classes() {
+				g.index.policiesFor(model.GatewayClassKey(class), policy)
+			}
 		}
 	}
 	if served == nil {

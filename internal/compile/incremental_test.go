@@ -23,7 +23,7 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 		namespaces := []string{"shop", "other", "istio-system"}
 		pick := func(options ...string) string { return options[rng.IntN(len(options))] }
 		target := func() string {
-			return "targetRefs: [" + pick("{group: gateway.networking.k8s.io, kind: Gateway, name: wp}", "{group: gateway.networking.k8s.io, kind: Gateway, name: s1}", "{group: gateway.networking.k8s.io, kind: GatewayClass, name: lateen-waypoint}",
+			return "targetRefs: [" + pick("{group: gateway.networking.k8s.io, kind: Gateway, name: wp}", "{group: gateway.networking.k8s.io, kind: Gateway, name: s1}", "{group: gateway.networking.k8s.io, kind: GatewayClass, name: lateen-waypoint}, {group: gateway.networking.k8s.io, kind: GatewayClass, name: istio-waypoint}",
 				"{kind: Service, name: s1}", "{kind: Service, name: s2}, {kind: Service, name: s0}", "{group: networking.istio.io, kind: ServiceEntry, name: se1}", "{group: networking.istio.io, kind: ServiceEntry, name: se2}, {kind: Other, name: x}") + "]"
 		}
 		live := map[model.Key]model.Object{}

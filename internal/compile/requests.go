@@ -117,11 +117,11 @@ func (c *requestCompiler) targets() translate.Targets {
 		},
 		Class: func(name string) (served []*translate.Waypoint, waypoints bool) {
 			class, _ := c.store.GatewayClass(name)
-			if !translate.ServesClass(c.mesh, name, class) {
+			if !translate.MeansWaypoints(c.mesh, name, class) {
 				return nil, false
 			}
 			for _, w := range c.gateways.served {
-				if w.Class() == name {
+				if slices.Contains(w.Classes(), name) {
 					served = append(served, w)
 				}
 			}

@@ -316,6 +316,36 @@ func TestAnothersGatewayHasNoResources(t *testing.T) {
 	}
 }
 
+// A policy for Istio's class is one for all waypoints (ShouldAttachPolicy of Istio's pilot/pkg/model compares no class).
+func TestAPolicyForIstiosClassIsOneForAllWaypoints(t *testing.T) {
+	const policy = `
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: mesh-wide, namespace: istio-system}
+spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: istio-waypoint}], action: DENY, rules: [{}]}
+`
+	key := model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "istio-system", Name: "mesh-wide"}
+	has := func(p *plane) bool { return slices.Contains(p.requests(), "l7_authorization istio-system/mesh-wide") }
+	p := newPlane(t)
+	p.put(policy)
+	if got := p.attached(key); has(p) || !strings.Contains(got, "True Accepted") || !strings.Contains(got, "no Gateways") {
+		t.Errorf("without a waypoint: %s", got)
+	}
+	p.put(requestMesh)
+	if got := p.attached(key); !has(p) || !strings.Contains(got, "1 Gateways that are waypoints of this mesh") {
+		t.Errorf("with a waypoint of another class: %s", got)
+	}
+	p.get(resourcekind.RequestAuthorization, "istio-system/mesh-wide", func(v any) {
+		if a := v.(*l7.Authorization); len(a.Targets) != 1 || a.Targets[0].GetGateway() != "shop/wp" {
+			t.Errorf("%v", a)
+		}
+	})
+	p.remove(model.GatewayKey("shop", "wp"))
+	if has(p) {
+		t.Error("the policy is still there without a waypoint")
+	}
+}
+
 // A pod's label binds what is sent to the pod itself, where the waypoint takes that.
 func TestAWorkloadIsBound(t *testing.T) {
 	p := newPlane(t)

@@ -295,15 +295,24 @@ func (c *Compiler) Settle(proxies func() []GatewayProxy) (acks bool, at time.Tim
 func (c *Compiler) bearing(t *tie, name string) bearing {
 	if name != objectName(t.key) {
 		return bearing{bindings: []string{name}, policies: func(w *translate.Waypoint) []string {
-			return c.policyNames(waypointKey(w), model.GatewayClassKey(w.Class()))
+			return c.policyNames(waypointKeys(w)...)
 		}}
 	}
 	return bearing{bindings: slices.Collect(maps.Keys(c.hosts.resources[t.key])), policies: func(w *translate.Waypoint) []string {
-		return c.policyNames(t.key, waypointKey(w), model.GatewayClassKey(w.Class()))
+		return c.policyNames(append(waypointKeys(w), t.key)...)
 	}}
 }
 
 func waypointKey(w *translate.Waypoint) model.Key { return model.GatewayKey(w.Namespace, w.Name) }
+
+// waypointKeys are the targets of policies for all requests that a waypoint takes.
+func waypointKeys(w *translate.Waypoint) []model.Key {
+	keys := []model.Key{waypointKey(w)}
+	for _, class := range w.Classes() {
+		keys = append(keys, model.GatewayClassKey(class))
+	}
+	return keys
+}
 
 // policyNames are the wire names of the policies that name one of the targets.
 func (c *Compiler) policyNames(targets ...model.Key) (names []string) {

@@ -72,13 +72,14 @@ func UntypedEntryPorts(se *networkingv1.ServiceEntry) (ports []string) {
 // isProtocol says whether Istio knows a name in lower case as that of a protocol, also of one that the wire has no value for.
 func isProtocol(name string) bool {
 	switch name {
-	case "http_proxy", "mongo", "mysql", "redis", "udp":
+	case "http_proxy", "udp":
 		return true
 	}
 	return protocolNamed(name) != workload.AppProtocol_UNKNOWN
 }
 
-// protocolNamed reads Istio's names of protocols, in any case. Those that the wire has no value for are UNKNOWN, as istiod sends them.
+// protocolNamed reads Istio's names of protocols, in any case. Those of databases are TCP, as for Istio's waypoints: otherwise a waypoint looks
+// for HTTP in their first bytes. istiod sends UNKNOWN to node proxies for them.
 func protocolNamed(name string) workload.AppProtocol {
 	switch strings.ToLower(name) {
 	case "http":
@@ -89,7 +90,7 @@ func protocolNamed(name string) workload.AppProtocol {
 		return workload.AppProtocol_GRPC
 	case "https", "tls":
 		return workload.AppProtocol_TLS
-	case "tcp":
+	case "tcp", "mongo", "mysql", "redis":
 		return workload.AppProtocol_TCP
 	}
 	return workload.AppProtocol_UNKNOWN

@@ -48,9 +48,10 @@ func TestAppProtocolIsThatOfIstio(t *testing.T) {
 		{"tls-db", nil, 443, tls},
 		{"tcp", nil, 80, tcp},
 		{"tcp-raw", nil, 80, tcp},
-		{"mongo", nil, 80, unknown},
-		{"redis", nil, 6379, unknown},
-		{"mysql", nil, 80, unknown},
+		// istiod tells node proxies nothing of these; for Istio's waypoints they are TCP.
+		{"mongo", nil, 80, tcp},
+		{"redis", nil, 6379, tcp},
+		{"mysql", nil, 80, tcp},
 		{"udp", nil, 80, unknown},
 		{"hbone", nil, 80, unknown},
 		// The field counts before the name, also an empty one.
@@ -68,9 +69,9 @@ func TestAppProtocolIsThatOfIstio(t *testing.T) {
 		{"grpc-web", field("grpc"), 80, grpc},
 		{"", field("https"), 80, tls},
 		{"", field("tls"), 80, tls},
-		{"", field("mongo"), 27017, unknown},
-		{"", field("redis"), 80, unknown},
-		{"", field("mysql"), 3306, unknown},
+		{"", field("mongo"), 27017, tcp},
+		{"", field("redis"), 80, tcp},
+		{"", field("mysql"), 3306, tcp},
 		{"", field("udp"), 80, unknown},
 		{"tcp", field("kubernetes.io/h2c"), 80, http2},
 		{"tcp", field("kubernetes.io/ws"), 80, http11},
@@ -86,8 +87,8 @@ func TestAppProtocolIsThatOfIstio(t *testing.T) {
 		{"db", field("example.com/own"), 3306, tcp},
 		{"", field(""), 27017, tcp},
 		{"http", nil, 3306, http11},
-		{"mysql", nil, 3306, unknown},
-		{"mongo", nil, 27017, unknown},
+		{"mysql", nil, 3306, tcp},
+		{"mongo", nil, 27017, tcp},
 		{"grpc-web", nil, 53, unknown},
 	} {
 		p := corev1.ServicePort{Name: c.name, AppProtocol: c.field, Port: c.port}
@@ -107,7 +108,7 @@ func TestAServiceEntrysProtocolIsThatOfIstio(t *testing.T) {
 		"HTTP": workload.AppProtocol_HTTP11, "HTTP2": workload.AppProtocol_HTTP2, "GRPC": workload.AppProtocol_GRPC,
 		"HTTPS": workload.AppProtocol_TLS, "TLS": workload.AppProtocol_TLS, "TCP": workload.AppProtocol_TCP,
 		"": workload.AppProtocol_UNKNOWN, "GRPC-WEB": workload.AppProtocol_UNKNOWN, "HTTP_PROXY": workload.AppProtocol_UNKNOWN,
-		"MONGO": workload.AppProtocol_UNKNOWN, "REDIS": workload.AppProtocol_UNKNOWN, "MYSQL": workload.AppProtocol_UNKNOWN,
+		"MONGO": workload.AppProtocol_TCP, "REDIS": workload.AppProtocol_TCP, "MYSQL": workload.AppProtocol_TCP,
 		"HBONE": workload.AppProtocol_UNKNOWN, "http-web": workload.AppProtocol_UNKNOWN,
 	} {
 		if got := protocolNamed(name); got != want {

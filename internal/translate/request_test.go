@@ -163,11 +163,22 @@ rules:
 - to: [{operation: {paths: [/a, "/b/{x}/{*}"]}}]
 - to: [{operation: {methods: [GET]}}]
 `, `paths "/b/{x}/{*}"; rules of this ALLOW policy with it are dropped`, "rules: [{to: [{methods: [{exact: GET}]}]}]"},
-		{"a DENY rule is kept without the value", `
+		{"a DENY rule is kept without the list of the value, so that it matches what is written", `
 action: DENY
 rules:
 - to: [{operation: {paths: [/a, "/b/{x}/{*}"], methods: [GET]}}]
-`, "it matches more than written", "rules: [{to: [{paths: [{text: {exact: /a}}], methods: [{exact: GET}]}]}]"},
+`, "it matches more than written", "rules: [{to: [{methods: [{exact: GET}]}]}]"},
+		{"a negative list of a DENY rule is kept without the value", `
+action: DENY
+rules:
+- to: [{operation: {notPaths: [/a, "/b/{x}/{*}"], methods: [GET]}}]
+`, "it matches more than written", "rules: [{to: [{notPaths: [{text: {exact: /a}}], methods: [{exact: GET}]}]}]"},
+		{"a star within a namespace stands for any text, which no proxy judges", `
+action: DENY
+rules:
+- from: [{source: {namespaces: [team-*-dev, sandbox], notPrincipals: [a]}}]
+  when: [{key: source.namespace, values: ["*-*", sandbox], notValues: [x]}]
+`, "it matches more than written", "rules: [{from: [{notPrincipals: [{exact: a}]}], when: [{known: SOURCE_NAMESPACE, notValues: [{text: {exact: x}}]}]}]"},
 		{"and without a field of which nothing is left", `
 action: DENY
 rules:

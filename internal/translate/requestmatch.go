@@ -83,14 +83,32 @@ func texts(values []string) (out []*l7.StringMatch) {
 	return out
 }
 
-// patterns reads namespaces and trust domains, in which a star within stands for any text, too. No proxy can judge one that has it.
-func (r *reader) patterns(field string, values []string) (out []*l7.StringMatch) {
+// list reads the values of a field. One that cannot be judged leaves all others out, unless the field begins with "not": a rule that must match
+// at least what is written would otherwise match the others alone.
+func list[T any](r *reader, field string, values []string, read func(field, v string) (T, bool)) (out []T) {
+	before := len(r.bad)
 	for _, v := range values {
-		if m := r.pattern(field, v); m != nil {
-			out = append(out, m)
+		if one, ok := read(field, v); ok {
+			out = append(out, one)
 		}
 	}
+	if len(r.bad) > before && !strings.HasPrefix(field, "not") {
+		return nil
+	}
 	return out
+}
+
+// found says of a value that was read whether it can be judged.
+func found[T any](read func(field, v string) *T) func(field, v string) (*T, bool) {
+	return func(field, v string) (*T, bool) {
+		one := read(field, v)
+		return one, one != nil
+	}
+}
+
+// patterns reads namespaces and trust domains, in which a star within stands for any text, too. No proxy can judge one that has it.
+func (r *reader) patterns(field string, values []string) []*l7.StringMatch {
+	return list(r, field, values, found(r.pattern))
 }
 
 func (r *reader) pattern(field, v string) *l7.StringMatch {
@@ -113,17 +131,12 @@ func (r *reader) pattern(field, v string) *l7.StringMatch {
 const mostAccounts = 16
 
 // accounts reads "name", which is in the policy's own namespace, and "namespace/name".
-func (r *reader) accounts(field string, values []string) (out []*l7.ServiceAccount) {
+func (r *reader) accounts(field string, values []string) []*l7.ServiceAccount {
 	if len(values) > mostAccounts {
 		r.bad = append(r.bad, fmt.Sprintf("%s with %d values, more than %d", field, len(values), mostAccounts))
 		return nil
 	}
-	for _, v := range values {
-		if a := r.account(field, v); a != nil {
-			out = append(out, a)
-		}
-	}
-	return out
+	return list(r, field, values, found(r.account))
 }
 
 func (r *reader) account(field, v string) *l7.ServiceAccount {
@@ -138,13 +151,8 @@ func (r *reader) account(field, v string) *l7.ServiceAccount {
 	return &l7.ServiceAccount{Namespace: namespace, Name: name}
 }
 
-func (r *reader) ports(field string, values []string) (out []uint32) {
-	for _, v := range values {
-		if n, ok := r.port(field, v); ok {
-			out = append(out, n)
-		}
-	}
-	return out
+func (r *reader) ports(field string, values []string) []uint32 {
+	return list(r, field, values, r.port)
 }
 
 func (r *reader) port(field, v string) (uint32, bool) {
@@ -155,13 +163,8 @@ func (r *reader) port(field, v string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-func (r *reader) blocks(field string, values []string) (out []*l7.Block) {
-	for _, v := range values {
-		if b := r.block(field, v); b != nil {
-			out = append(out, b)
-		}
-	}
-	return out
+func (r *reader) blocks(field string, values []string) []*l7.Block {
+	return list(r, field, values, found(r.block))
 }
 
 func (r *reader) block(field, v string) *l7.Block {
@@ -178,15 +181,14 @@ func (r *reader) block(field, v string) *l7.Block {
 	return &l7.Block{Address: prefix.Addr().AsSlice(), Length: uint32(prefix.Bits())}
 }
 
-func (r *reader) paths(field string, values []string) (out []*l7.PathMatch) {
-	for _, v := range values {
-		if m := PathPattern(v); m != nil {
-			out = append(out, m)
-		} else {
+func (r *reader) paths(field string, values []string) []*l7.PathMatch {
+	return list(r, field, values, func(field, v string) (*l7.PathMatch, bool) {
+		m := PathPattern(v)
+		if m == nil {
 			r.refuse(field, v)
 		}
-	}
-	return out
+		return m, m != nil
+	})
 }
 
 // PathPattern reads a pattern of paths as waypoints do. It is nil for a template that means nothing.

@@ -74,7 +74,10 @@ func requestCondition(c *securityapi.Condition, namespace string) (_ *l7.Conditi
 		out.Attribute, how = &l7.Condition_Known{Known: a.is}, a.form
 	}
 	r := &reader{namespace: namespace}
-	out.Values, out.NotValues = r.values(key, how, c.GetValues()), r.values(key, how, c.GetNotValues())
+	if out.Values = r.values(key, how, c.GetValues()); len(r.bad) > 0 {
+		out.Values = nil // as in the lists of a source
+	}
+	out.NotValues = r.values(key, how, c.GetNotValues())
 	return out, r.bad, true
 }
 

@@ -32,6 +32,11 @@ func ServesClass(mesh Mesh, name string, class *gatewayv1.GatewayClass) bool {
 	return controller == wellknown.LateenWaypointController || mesh.ServeIstioWaypoints && controller == wellknown.MeshController
 }
 
+// MeansWaypoints says whether a policy for a class is one for waypoints of this mesh.
+func MeansWaypoints(mesh Mesh, name string, class *gatewayv1.GatewayClass) bool {
+	return name == istioWaypointClass || ServesClass(mesh, name, class)
+}
+
 // GatewayAccount is the service account of a Gateway's proxies, as Istio names it: the one of the annotation, else the Gateway's own name,
 // behind which a Gateway that somebody else runs has its class.
 func GatewayAccount(gw *gatewayv1.Gateway) string {
@@ -56,8 +61,14 @@ func Served(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) *Wa
 // parent is the Gateway as resources name it that are for it.
 func (w *Waypoint) parent() *l7.Parent { return &l7.Parent{Gateway: w.Ref(), Identity: w.Identity} }
 
-// Class is the name of the Gateway's class, if this mesh serves it.
-func (w *Waypoint) Class() string { return w.class }
+// Classes are the classes whose policies a Gateway has. As in Istio, a policy for GatewayClass istio-waypoint is one for all waypoints, whatever
+// the class of each.
+func (w *Waypoint) Classes() []string {
+	if w.class == istioWaypointClass {
+		return []string{istioWaypointClass}
+	}
+	return []string{w.class, istioWaypointClass}
+}
 
 // parents are Gateways as resources name them, each once and in the order of their names.
 func parents(gateways []*Waypoint) (out []*l7.Parent) {

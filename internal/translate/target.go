@@ -142,10 +142,14 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 	for _, w := range served {
 		a.add(w, gatewayTarget(w))
 	}
-	if len(served) == 0 {
-		return attachedTo("no Gateway is of class " + name + " at present; each that comes has the policy")
+	what := "of class " + name
+	if name == istioWaypointClass {
+		what = "that are waypoints of this mesh, whatever their class,"
 	}
-	return attachedTo(fmt.Sprintf("%d Gateways of class %s have the policy for all requests that they take", len(served), name))
+	if len(served) == 0 {
+		return attachedTo("there are no Gateways " + what + " at present; each that comes has the policy")
+	}
+	return attachedTo(fmt.Sprintf("%d Gateways %s have the policy for all requests that they take", len(served), what))
 }
 
 // service attaches to the hosts of a Service or a ServiceEntry. The policy names them whether they are bound to a waypoint or not, and that of a

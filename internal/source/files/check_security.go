@@ -186,9 +186,13 @@ func checkSource(path string, s *securityapi.Source) []fault {
 	for _, l := range []valueList{{name: "principals", values: s.GetPrincipals()}, {name: "notPrincipals", values: s.GetNotPrincipals()},
 		{name: "namespaces", values: s.GetNamespaces()}, {name: "notNamespaces", values: s.GetNotNamespaces()}} {
 		for i, v := range l.values {
+			effect := "another one in %.100q stands for itself and matches nobody"
+			if strings.HasSuffix(l.name, "amespaces") {
+				effect = "node proxies take another one in %.100q for itself, and waypoints judge no list of namespaces with one"
+			}
 			if literalStar(v) && !stars.full() {
 				stars.add(fault{severity: Warning, field: fmt.Sprintf("%s.%s[%d]", path, l.name, i),
-					message: fmt.Sprintf("only one star, first or last, stands for any text; another one in %.100q stands for itself and matches nobody", v),
+					message: "only one star, first or last, stands for any text; " + fmt.Sprintf(effect, v),
 					fix:     "write several values, or use namespaces or serviceAccounts"})
 			}
 		}

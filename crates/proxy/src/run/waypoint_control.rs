@@ -67,6 +67,9 @@ impl Control {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let (quit, mut asked) = watch::channel(None);
         let pages = self.open_pages(quit);
+        // While no tunnel comes it is renewed as well. Otherwise it would be dropped half an hour later, and the next tunnel would need
+        // the authority.
+        self.manager.want(&self.settings.identity);
         self.watch_certificates();
         let (synced, complete) = watch::channel(false);
         let mut xds = self.configuration(synced)?;
