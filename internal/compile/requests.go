@@ -117,7 +117,7 @@ func (c *requestCompiler) targets() translate.Targets {
 		},
 		Class: func(name string) (served []*translate.Waypoint, waypoints bool) {
 			class, _ := c.store.GatewayClass(name)
-			if !translate.MeansWaypoints(c.mesh, name, class) {
+			if name != translate.IstioWaypointClass && !translate.ServesClass(c.mesh, name, class) {
 				return nil, false
 			}
 			for _, w := range c.gateways.served {

@@ -25,7 +25,7 @@ func someTargets() Targets {
 			case "shop/wp":
 				return wp, lateenWaypointClass, true
 			case "shop/foreign":
-				return nil, istioWaypointClass, true
+				return nil, IstioWaypointClass, true
 			}
 			return nil, "", false
 		},

@@ -11,9 +11,9 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// The waypoint classes that need no object.
+// The waypoint classes that need no object. Policies for Istio's class are for all waypoints, see [Waypoint.Classes].
 const (
-	istioWaypointClass  = "istio-waypoint"
+	IstioWaypointClass  = "istio-waypoint"
 	lateenWaypointClass = "lateen-waypoint"
 )
 
@@ -26,15 +26,10 @@ func ServesClass(mesh Mesh, name string, class *gatewayv1.GatewayClass) bool {
 		controller = class.Spec.ControllerName
 	case name == lateenWaypointClass:
 		controller = wellknown.LateenWaypointController
-	case name == istioWaypointClass:
+	case name == IstioWaypointClass:
 		controller = wellknown.MeshController
 	}
 	return controller == wellknown.LateenWaypointController || mesh.ServeIstioWaypoints && controller == wellknown.MeshController
-}
-
-// MeansWaypoints says whether a policy for a class is one for waypoints of this mesh.
-func MeansWaypoints(mesh Mesh, name string, class *gatewayv1.GatewayClass) bool {
-	return name == istioWaypointClass || ServesClass(mesh, name, class)
 }
 
 // GatewayAccount is the service account of a Gateway's proxies, as Istio names it: the one of the annotation, else the Gateway's own name,
@@ -64,10 +59,10 @@ func (w *Waypoint) parent() *l7.Parent { return &l7.Parent{Gateway: w.Ref(), Ide
 // Classes are the classes whose policies a Gateway has. As in Istio, a policy for GatewayClass istio-waypoint is one for all waypoints, whatever
 // the class of each.
 func (w *Waypoint) Classes() []string {
-	if w.class == istioWaypointClass {
-		return []string{istioWaypointClass}
+	if w.class == IstioWaypointClass {
+		return []string{IstioWaypointClass}
 	}
-	return []string{w.class, istioWaypointClass}
+	return []string{w.class, IstioWaypointClass}
 }
 
 // parents are Gateways as resources name them, each once and in the order of their names.

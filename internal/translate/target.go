@@ -143,7 +143,7 @@ func (a *attached) class(field, name string, in Targets) model.Condition {
 		a.add(w, gatewayTarget(w))
 	}
 	what := "of class " + name
-	if name == istioWaypointClass {
+	if name == IstioWaypointClass {
 		what = "that are waypoints of this mesh, whatever their class,"
 	}
 	if len(served) == 0 {

@@ -33,7 +33,7 @@ const (
 )
 
 // waypointClasses are the GatewayClasses that need no object to be known as waypoints.
-var waypointClasses = []string{istioWaypointClass, lateenWaypointClass}
+var waypointClasses = []string{IstioWaypointClass, lateenWaypointClass}
 
 // Waypoint is a proxy that connections to others pass through, as a Gateway declares it.
 type Waypoint struct {
