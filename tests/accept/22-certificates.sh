@@ -22,6 +22,7 @@ counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "
 # Certificates are renewed at half of their life. The other half is longer than a part of a busy machine stands still.
 echo "# certificates of ten seconds, and another root"
 start --cert-ttl 10s
+check "a waypoint that nobody uses" lateen waypoint apply --name idle --wait
 old_root=$(cat "/proc/$(engine_pid)/root$RUN/pki/root-cert.pem")
 lateen_load --qps 100 --connections 8 --duration 30s --json - >"$WORK/kept.json" 2>/dev/null & KEPT=$!
 lateen_load --qps 50 --connections 4 --no-keepalive --duration 30s --json - >"$WORK/new.json" 2>/dev/null & NEW=$!
@@ -36,6 +37,8 @@ check "nothing of the old root is left on disk" eventually 15 forgotten
 only_new() { dump | jq -e --arg new "$(bundle | base64 -w0)" '(.rootCerts | length) == 1' >/dev/null; }
 check "proxies trust the new root alone" eventually 30 only_new
 wait $KEPT $NEW
+idle=$(in_netns "$(pod_uid idle-)" curl -s --max-time 5 http://127.0.0.1:15020/metrics | grep '^lateen_certificates{state="valid"}')
+equal "the waypoint has its certificate after $SECONDS s without a tunnel" 'lateen_certificates{state="valid"} 1' "$idle"
 check "certificates were renewed meanwhile" [ "$(serial)" != "$first" ]
 equal "kept connections: no request failed, was unsent or unanswered" "0 0 0" "$(counts "$WORK/kept.json")"
 equal "new connections: no request failed, was unsent or unanswered" "0 0 0" "$(counts "$WORK/new.json")"
