@@ -244,23 +244,26 @@ pub(super) fn standing(view: &View, own: &Own, target: &Target) -> Standing {
         return Standing::Unbound;
     }
     let serves = |waypoint| snapshot.serves(waypoint, &view.own);
-    let (is_named, name) = match target {
+    let is_named = match target {
         Target::Service(service) => {
             let now = snapshot.service_by_key(&service.key);
-            let is_named = now.is_some_and(|service| service.waypoints().any(serves));
-            (is_named, Cow::Owned(service.key.to_string()))
+            now.is_some_and(|service| service.waypoints().any(serves))
         }
         Target::Workload(workload) => {
-            let uid = workload.uid.as_str();
-            let now = snapshot.workload_by_uid(uid);
+            let now = snapshot.workload_by_uid(workload.uid.as_str());
             let waypoint = now.and_then(|workload| workload.waypoint.as_deref());
-            (waypoint.is_some_and(serves), Cow::Borrowed(uid))
+            waypoint.is_some_and(serves)
         }
     };
-    match is_named {
-        true => Standing::Bound,
-        false => view.snapshot.standing(&name, &own.gateway),
+    if is_named {
+        // Each connection asks at each change of the mesh. The name of a service is a new text.
+        return Standing::Bound;
     }
+    let name = match target {
+        Target::Service(service) => Cow::Owned(service.key.to_string()),
+        Target::Workload(workload) => Cow::Borrowed(workload.uid.as_str()),
+    };
+    snapshot.standing(&name, &own.gateway)
 }
 
 /// The protocol of a workload's port, as the first of its services that leads there says.
