@@ -3,6 +3,7 @@ package waypoint
 import (
 	"cmp"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,8 @@ const (
 	tokenSeconds  = 43200
 	// user is nobody of the image's: the proxy needs no right of root.
 	user = 65532
+	// restartNever is a threshold of a startup probe that no outage reaches: 68 years of a probe each second.
+	restartNever = math.MaxInt32
 	// defaultGrace is how long a proxy may take to end its connections, in seconds.
 	defaultGrace = 60
 )
@@ -77,8 +80,10 @@ func podSpec(in Input) corev1.PodSpec {
 			LabelSelector: &metav1.LabelSelector{MatchLabels: selector(in.Gateway)}}},
 		Containers: []corev1.Container{{
 			Name: Container, Image: in.Settings.Image, ImagePullPolicy: in.Settings.PullPolicy, Args: []string{"waypoint"}, Env: environment(in, seconds),
-			Ports:          []corev1.ContainerPort{port("hbone", HBONEPort), port("http-metrics", MetricsPort), port("http-ready", ReadyPort)},
-			StartupProbe:   ready(1, 60),
+			Ports: []corev1.ContainerPort{port("hbone", HBONEPort), port("http-metrics", MetricsPort), port("http-ready", ReadyPort)},
+			// A new pod is seen to be ready within a second. One that waits for the control plane is never restarted: that would not make it
+			// ready, and the pauses between restarts would keep it down after the control plane is back.
+			StartupProbe:   ready(1, restartNever),
 			ReadinessProbe: ready(5, 3),
 			Resources:      in.Settings.Resources,
 			SecurityContext: &corev1.SecurityContext{Privileged: &no, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes,

@@ -111,6 +111,22 @@ func TestAnAccountThatTheGatewayNamesIsNotMade(t *testing.T) {
 	}
 }
 
+// A waypoint is not ready without the control plane, and no restart changes that: a pod in CrashLoopBackOff would come back minutes after it.
+func TestNoProbeRestartsAWaypointThatWaits(t *testing.T) {
+	objects, err := Build(Input{Gateway: gateway(t, ""), Settings: settings()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := objects.Deployment.Spec.Template.Spec.Containers[0]
+	if c.LivenessProbe != nil {
+		t.Errorf("it has a liveness probe: %v", c.LivenessProbe)
+	}
+	const patience = 365 * 24 * time.Hour
+	if p := c.StartupProbe; p != nil && time.Duration(p.PeriodSeconds)*time.Second*time.Duration(p.FailureThreshold) < patience {
+		t.Errorf("it is restarted after %d probes, one each %d s", p.FailureThreshold, p.PeriodSeconds)
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
