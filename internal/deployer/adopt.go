@@ -131,6 +131,15 @@ func (d *Deployer) adopt(ctx context.Context, there *unstructured.Unstructured) 
 	if err != nil {
 		return fmt.Errorf("adopt %s %s/%s: %w", there.GetKind(), there.GetNamespace(), there.GetName(), err)
 	}
+	if err := d.manage(ctx, there, fields); err != nil {
+		return fmt.Errorf("adopt %s %s/%s: %w", there.GetKind(), there.GetNamespace(), there.GetName(), err)
+	}
+	d.Logger.Info("deployer: an object that Istio made is adopted", "kind", there.GetKind(), "object", there.GetNamespace()+"/"+there.GetName())
+	return nil
+}
+
+// manage changes who manages the fields of an object, if nobody has changed the object since it was read.
+func (d *Deployer) manage(ctx context.Context, there *unstructured.Unstructured, fields []metav1.ManagedFieldsEntry) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": string(there.GetUID()), "resourceVersion": there.GetResourceVersion(), "managedFields": fields,
 	}})
@@ -138,11 +147,7 @@ func (d *Deployer) adopt(ctx context.Context, there *unstructured.Unstructured) 
 		return err
 	}
 	_, err = d.Client.Resource(resources[there.GetKind()]).Namespace(there.GetNamespace()).Patch(ctx, there.GetName(), types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
-	if err != nil {
-		return fmt.Errorf("adopt %s %s/%s: %w", there.GetKind(), there.GetNamespace(), there.GetName(), err)
-	}
-	d.Logger.Info("deployer: an object that Istio made is adopted", "kind", there.GetKind(), "object", there.GetNamespace()+"/"+there.GetName())
-	return nil
+	return err
 }
 
 // handedOver are an object's managed fields with those of Istio's controller among the deployer's own.

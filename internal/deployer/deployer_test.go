@@ -117,10 +117,16 @@ func (r *rig) patched(a kubetesting.Action) (bool, runtime.Object, error) {
 		now.Object["status"] = next["status"]
 		return true, now, tracker.Update(p.GetResource(), now, p.GetNamespace())
 	}
-	u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply}})
+	owned := metav1.ManagedFieldsEntry{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply}
 	if u.GetKind() == "Deployment" {
+		if spec := u.Object["spec"].(map[string]any); spec["replicas"] != nil {
+			owned.FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:replicas":{}}}`)}
+		} else if now, is := present.(*unstructured.Unstructured); is && err == nil {
+			keepReplicas(now, spec)
+		}
 		u.Object["status"] = r.status
 	}
+	u.SetManagedFields([]metav1.ManagedFieldsEntry{owned})
 	if apierrors.IsNotFound(err) {
 		return true, u, tracker.Create(p.GetResource(), u, p.GetNamespace())
 	}
@@ -130,6 +136,15 @@ func (r *rig) patched(a kubetesting.Action) (bool, runtime.Object, error) {
 		}
 	}
 	return true, u, tracker.Update(p.GetResource(), u, p.GetNamespace())
+}
+
+// keepReplicas does what an API server does with a number of replicas that is not applied: it stays unless its manager has taken it back.
+func keepReplicas(now *unstructured.Unstructured, spec map[string]any) {
+	replicas, has, _ := unstructured.NestedFieldNoCopy(now.Object, "spec", "replicas")
+	_, applied, _ := withoutReplicas(now.GetManagedFields())
+	if has && !applied {
+		spec["replicas"] = replicas
+	}
 }
 
 // adopted does what an API server does with a change of who manages fields.
@@ -342,6 +357,42 @@ func TestParametersAreReadAndWithdrawn(t *testing.T) {
 	if r.has("HorizontalPodAutoscaler") || r.has("PodDisruptionBudget") {
 		t.Error("objects are left that nobody asks for any more")
 	}
+}
+
+func TestAnAutoscalerDecidesTheNumberOfPods(t *testing.T) {
+	r := newRig(t, strings.Replace(plainGateway, "spec: {", "spec: {infrastructure: {parametersRef: {group: '', kind: ConfigMap, name: options}}, ", 1),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: shop, name: options}, data: {deployment: 'spec: {replicas: 4}'}}")
+	replicas := func(want float64, change func(*unstructured.Unstructured)) {
+		t.Helper()
+		if err := r.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		u, err := r.client.Resource(deployments).Namespace("shop").Get(context.Background(), "waypoint", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedNumberAsFloat64(u.Object, "spec", "replicas"); got != want {
+			t.Errorf("%v replicas, want %v", got, want)
+		}
+		if change != nil {
+			change(u)
+			if err := r.client.Tracker().Update(deployments, u, "shop"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replicas(4, nil)
+	u, err := r.client.Resource(configMaps).Namespace("shop").Get(context.Background(), "options", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Object["data"] = map[string]any{"deployment": "spec: {replicas: 4}", "horizontalPodAutoscaler": "spec: {minReplicas: 2, maxReplicas: 9}"}
+	if err := r.client.Tracker().Update(configMaps, u, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	// The number is not taken back when the autoscaler comes, and what it decides stays.
+	replicas(4, func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["replicas"] = int64(7) })
+	replicas(7, nil)
 }
 
 func TestAnAutoscalerOfSomebodyElseStays(t *testing.T) {

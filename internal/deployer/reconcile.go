@@ -103,6 +103,11 @@ func (d *Deployer) deploy(ctx context.Context, gw *gatewayv1.Gateway, class *gat
 	}
 	var deployment *unstructured.Unstructured
 	for _, m := range manifests {
+		if m.GetKind() == "Deployment" && objects.Autoscaler != nil {
+			if err := d.leaveReplicas(ctx, m); err != nil {
+				return verdict{}, err
+			}
+		}
 		applied, err := d.apply(ctx, m)
 		if err != nil {
 			return verdict{reason: reasonRefused, message: refused(m, err)}, err

@@ -21,6 +21,10 @@ func (o Objects) Manifests() ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("encode an object of a waypoint: %w", err)
 		}
 		delete(raw, "status")
+		if object == any(o.Deployment) && o.Autoscaler != nil {
+			// Whoever applies the object again would overwrite the autoscaler's number.
+			unstructured.RemoveNestedField(raw, "spec", "replicas")
+		}
 		prune(raw)
 		out = append(out, &unstructured.Unstructured{Object: raw})
 	}

@@ -127,6 +127,29 @@ func TestNoProbeRestartsAWaypointThatWaits(t *testing.T) {
 	}
 }
 
+// Whoever applies a number of replicas again and again overwrites the autoscaler's.
+func TestAnAutoscalerAloneDecidesHowManyPodsThereAre(t *testing.T) {
+	for scaled, want := range map[bool]bool{false: true, true: false} {
+		data := map[string]string{"deployment": "spec: {replicas: 2}"}
+		if scaled {
+			data["horizontalPodAutoscaler"] = "spec: {maxReplicas: 5}"
+		}
+		objects, err := Build(Input{Gateway: gateway(t, byReference), Settings: settings(), Parameters: parameters("shop", "options", data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests, err := objects.Manifests()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range manifests {
+			if spec, _ := m.Object["spec"].(map[string]any); m.GetKind() == "Deployment" && (spec["replicas"] != nil) != want {
+				t.Errorf("with an autoscaler: %t; replicas are %v", scaled, spec["replicas"])
+			}
+		}
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
