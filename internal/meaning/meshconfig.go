@@ -108,10 +108,11 @@ func stances() map[string]stance {
 		"defaultProviders":     only(map[string]any{}, map[string]any{"metrics": []any{"prometheus"}}),
 		"defaultTrafficPolicy": only(),
 
-		"caCertificates":     {standard: []any{[]any{}}, judge: decides("caCertificates", AccessCloses)},
-		"meshMTLS":           {judge: decides("meshMTLS", AccessOpens)},
-		"tlsDefaults":        {judge: decides("tlsDefaults", AccessOpens)},
-		"extensionProviders": {standard: []any{[]any{}}, judge: (*comparison).providers},
+		"caCertificates":        {standard: []any{[]any{}}, judge: decides("caCertificates", AccessCloses)},
+		"meshMTLS":              {judge: decides("meshMTLS", AccessOpens)},
+		"tlsDefaults":           {judge: decides("tlsDefaults", AccessOpens)},
+		"extensionProviders":    {standard: []any{[]any{}}, judge: (*comparison).providers},
+		"outboundTrafficPolicy": {standard: []any{map[string]any{}, map[string]any{"mode": "ALLOW_ANY"}}, judge: func(c *comparison, m meshConfig, value any) { c.out.add(m.outbound(value)) }},
 	}
 	for _, name := range meshconfig.Honoured {
 		all[name] = stance{honoured: true}
@@ -126,6 +127,15 @@ func decides(name string, severity Severity) func(*comparison, meshConfig, any) 
 		d.Today, d.Severity, d.Refuses = "its value is "+short(value)+", and proxies of Istio admit peers by it", severity, true
 		c.out.add("meshconfig-access", d)
 	}
+}
+
+// outbound is what comes of outboundTrafficPolicy: the refusal of hosts that the mesh does not know, and what else the field may ask for.
+func (m meshConfig) outbound(value any) (rule string, d Difference) {
+	policy, _ := value.(map[string]any)
+	if policy["mode"] != "REGISTRY_ONLY" && policy["mode"] != 0.0 {
+		return "meshconfig-unserved", m.difference("outboundTrafficPolicy", value)
+	}
+	return "meshconfig-outbound", Difference{Object: m.Object, Field: "meshConfig.outboundTrafficPolicy.mode"}
 }
 
 // providers finds those that decide about requests of CUSTOM policies.

@@ -24,10 +24,10 @@ const (
 )
 
 // Honoured are the fields that this mesh's own waypoints go by, by their JSON names.
-var Honoured = []string{"accessLogEncoding", "accessLogFile", "accessLogFormat", "connectTimeout", "defaultHttpRetryPolicy", "outboundTrafficPolicy", "pathNormalization", "trustDomainAliases"}
+var Honoured = []string{"accessLogEncoding", "accessLogFile", "accessLogFormat", "connectTimeout", "defaultHttpRetryPolicy", "pathNormalization", "trustDomainAliases"}
 
 // DecidingAccess are the fields that decide who may connect or call, and that no proxy of this mesh goes by.
-var DecidingAccess = []string{"caCertificates", "configSources", "discoverySelectors", "extensionProviders", "meshMTLS", "serviceEntryVisibility", "tlsDefaults"}
+var DecidingAccess = []string{"caCertificates", "configSources", "discoverySelectors", "extensionProviders", "meshMTLS", "outboundTrafficPolicy", "serviceEntryVisibility", "tlsDefaults"}
 
 // Repeated are the conditions of defaultHttpRetryPolicy.retryOn on which waypoints repeat a request. The others mean answers of endpoints,
 // which are final (docs/design/which-requests-are-repeated.md).
@@ -146,6 +146,8 @@ func (c *Config) Unserved(trustDomain, rootNamespace string) (fields []string) {
 		switch {
 		case slices.Contains(Honoured, name):
 		case name == "trustDomain" && c.Message.GetTrustDomain() == trustDomain, name == "rootNamespace" && c.Message.GetRootNamespace() == rootNamespace:
+		case name == "outboundTrafficPolicy" && c.Message.GetOutboundTrafficPolicy().GetMode() != meshapi.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY:
+			// Every destination is allowed, as it asks for. What else it may ask for is among the parts.
 		default:
 			fields = append(fields, name)
 		}

@@ -46,6 +46,16 @@ func TestParse(t *testing.T) {
 		!slices.Equal(c.Unserved("", ""), []string{"defaultHttpRetryPolicy.retryOn 503", "defaultHttpRetryPolicy.retryOn 5xx"}) {
 		t.Errorf("%v, %v", c, err)
 	}
+	for mode, want := range map[string][]string{"REGISTRY_ONLY": {"outboundTrafficPolicy"}, "ALLOW_ANY": nil} {
+		c, err := Parse("outboundTrafficPolicy: {mode: " + mode + "}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The mesh refuses nobody the way out of it.
+		if got := c.Unserved("", ""); !slices.Equal(got, want) || len(want) > 0 && !slices.Contains(DecidingAccess, want[0]) {
+			t.Errorf("%s: nobody goes by %v, want %v", mode, got, want)
+		}
+	}
 	for _, empty := range []string{"", "# nothing\n", "{}", "trustDomain: null\n"} {
 		if c, err := Parse(empty); err != nil || len(c.Set) > 0 {
 			t.Errorf("%q: %v, %v", empty, c, err)
