@@ -121,7 +121,7 @@ func Catalogue() []Check {
 		{"LAT127", "clocks", after, probeClocks},
 		{"LAT128", "pods captured as their labels ask", after, probePods},
 		{"LAT129", "objects in force", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeObjects},
-		{"LAT130", "routes", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeRoutes},
+		{"LAT130", "kinds without effect", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeUnread},
 		{"LAT131", "parts as they were installed", after, probeDrift},
 		{"LAT132", "accelerator", map[check.Purpose]check.Outcome{Before: check.Warning, Installed: check.Warning}, probeAccelerator},
 	}

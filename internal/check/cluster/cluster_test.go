@@ -144,6 +144,12 @@ func (r *rig) run(t *testing.T, purpose check.Purpose) check.Report {
 		{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}:             "GatewayList",
 		{Group: "gateway.networking.k8s.io", Version: "v1alpha2", Resource: "tcproutes"}:      "TCPRouteList",
 		{Group: "security.istio.io", Version: "v1", Resource: "authorizationpolicies"}:        "AuthorizationPolicyList",
+		{Group: "security.istio.io", Version: "v1", Resource: "requestauthentications"}:       "RequestAuthenticationList",
+		{Group: "networking.istio.io", Version: "v1", Resource: "virtualservices"}:            "VirtualServiceList",
+		{Group: "networking.istio.io", Version: "v1", Resource: "destinationrules"}:           "DestinationRuleList",
+		{Group: "networking.istio.io", Version: "v1alpha3", Resource: "envoyfilters"}:         "EnvoyFilterList",
+		{Group: "telemetry.istio.io", Version: "v1", Resource: "telemetries"}:                 "TelemetryList",
+		{Group: "extensions.istio.io", Version: "v1alpha1", Resource: "wasmplugins"}:          "WasmPluginList",
 	}
 	target := &Target{Cluster: &install.Cluster{Client: client, Dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), Host: "https://cluster.example"},
 		Options: install.Options{Charts: installtest.Charts(), Namespace: "lateen-system", Values: r.values}, Version: "0.1.0", Pages: r.pages, Now: func() time.Time { return now }}
