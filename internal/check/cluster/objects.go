@@ -15,6 +15,7 @@ import (
 // judged are the kinds of which the control plane writes into each object's status whether it is accepted.
 var judged = []struct{ group, kind, resource string }{
 	{model.SecurityGroup, "AuthorizationPolicy", "authorizationpolicies"}, {model.SecurityGroup, "PeerAuthentication", "peerauthentications"},
+	{model.SecurityGroup, "RequestAuthentication", "requestauthentications"},
 	{model.NetworkGroup, "ServiceEntry", "serviceentries"}, {model.NetworkGroup, "WorkloadEntry", "workloadentries"},
 }
 

@@ -91,3 +91,16 @@ func TestWhatHasNoEffectIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// The control plane writes a condition into each RequestAuthentication, too.
+func TestARequestAuthenticationThatIsRefusedIsNamed(t *testing.T) {
+	r := good()
+	d := definition("", map[string]any{"name": "v1", "served": true, "storage": true})
+	d.SetName("requestauthentications.security.istio.io")
+	o := policyThatSays("tokens", "False", "the issuer is missing", 2)
+	o.SetKind("RequestAuthentication")
+	r.custom = []*unstructured.Unstructured{d, o}
+	if got := result(t, r.run(t, Installed), "LAT129"); got.Outcome != check.Warning || !strings.Contains(got.Cause, "RequestAuthentication shop/tokens: the issuer is missing") {
+		t.Errorf("%+v", got)
+	}
+}

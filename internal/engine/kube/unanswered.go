@@ -45,7 +45,7 @@ func asked(views []view) bool {
 
 // judged are the kinds of which the control plane says of each object whether it takes it. Of Services and Gateways it speaks only where they are
 // the mesh's.
-var judged = []string{"AuthorizationPolicy", "PeerAuthentication", "ServiceEntry", "WorkloadEntry"}
+var judged = []string{"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication", "ServiceEntry", "WorkloadEntry"}
 
 // unanswered is what the cluster itself tells while no replica answers: the objects that were refused when one last spoke of them, what is not
 // known, and what to do next.

@@ -44,6 +44,7 @@ func refusedObjects(t *testing.T, e *Engine) {
 	judgedObject(t, e, "AuthorizationPolicy", "wrong", ours, 3, invalid, condition("lateen.dev/Programmed", "False", "NotAccepted", "it is not accepted", 3))
 	judgedObject(t, e, "AuthorizationPolicy", "corrected", ours, 4, invalid)
 	judgedObject(t, e, "AuthorizationPolicy", "new", ours, 1)
+	judgedObject(t, e, "RequestAuthentication", "tokens", ours, 1)
 	judgedObject(t, e, "PeerAuthentication", "right", ours, 1, condition("Accepted", "True", "Accepted", "", 1), condition("lateen.dev/Programmed", "False", "AwaitingProxies", "a proxy has not answered", 1))
 	judgedObject(t, e, "ServiceEntry", "at-proxies", ours, 1, condition("Accepted", "True", "Accepted", "", 1), condition("lateen.dev/Programmed", "False", "RefusedByProxy", "node n1 refuses it", 1))
 	judgedObject(t, e, "Gateway", "of-others", "another-controller", 1, condition("Accepted", "False", "Invalid", "theirs", 1))
@@ -69,7 +70,7 @@ func TestWithoutAControlPlaneTheStatusSaysWhatTheClusterTellsAndWhatNobodyKnows(
 		t.Errorf("%q are told", told)
 	}
 	unknown := strings.Join(s.Unknown, "\n")
-	for text, want := range map[string]bool{"AuthorizationPolicy shop/corrected": true, "AuthorizationPolicy shop/new": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
+	for text, want := range map[string]bool{"AuthorizationPolicy shop/corrected": true, "AuthorizationPolicy shop/new": true, "RequestAuthentication shop/tokens": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
 		if strings.Contains(unknown, text) != want {
 			t.Errorf("%q is not known: %v, in\n%s", text, !want, unknown)
 		}
