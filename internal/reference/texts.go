@@ -165,5 +165,7 @@ var annotationGroups = map[string]string{
 	"Policy": "What node proxies judge of an AuthorizationPolicy, and what comes of the rest, is in " +
 		"[ztunnel-compatibility.md](ztunnel-compatibility.md#what-node-proxies-judge-of-a-policy).",
 	"Names in telemetry": "They end up in the labels `source_*` and `destination_*` of [metrics](metrics.md#labels-of-a-connection).",
-	"Waypoints":          "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
+	"Waypoints": "While a waypoint is not ready or not there, connections to what is bound to it, or was made with the " +
+		"label `istio.io/use-waypoint`, are refused. Connections to one that got the label later go direct until the waypoint is ready. The object's condition " +
+		"says which holds, and [the guide](../guide/waypoints.md#when-connections-go-through-it) has all cases.",
 }
