@@ -52,6 +52,9 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		s.Ports = append(s.Ports, &workload.Port{ServicePort: uint32(p.Port), TargetPort: target, AppProtocol: appProtocol(p)})
 	}
 	s.IpFamilies = ipFamilies(svc)
+	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		v.note("UnsupportedValue", "sessionAffinity ClientIP has no effect on connections of the mesh's clients: each may go to another endpoint")
+	}
 	if len(s.Ports) < len(svc.Spec.Ports) {
 		// Its author wrote it for the cluster, and every cluster has one for its DNS: nobody is to see to that.
 		v.note("", "ports whose protocol is not TCP bypass the mesh")

@@ -78,6 +78,12 @@ func TestServiceSaysWhatItLeavesOut(t *testing.T) {
 	if len(got.Ports) != 1 || conditions[0].Reason != "Accepted" || conditions[0].Status != "True" || !strings.Contains(conditions[0].Message, "bypass the mesh") {
 		t.Errorf("%v, %v", got, conditions)
 	}
+	for affinity, want := range map[string]string{"ClientIP": "UnsupportedValue", "None": "Accepted"} {
+		got, conditions = Service(mesh, object[corev1.Service](t, "metadata: {name: web}\nspec: {clusterIP: 10.96.0.10, sessionAffinity: "+affinity+", ports: [{port: 53}]}"), Context{})
+		if got == nil || conditions[0].Reason != want || strings.Contains(conditions[0].Message, "sessionAffinity") != (want == "UnsupportedValue") {
+			t.Errorf("%s: %v", affinity, conditions)
+		}
+	}
 	got, conditions = Service(mesh, object[corev1.Service](t, "metadata: {name: out}\nspec: {type: ExternalName, externalName: example.com}"), Context{})
 	if got != nil || conditions[0].Status != "False" {
 		t.Errorf("%v, %v", got, conditions)

@@ -101,6 +101,7 @@ func service(in *interner, o *corev1.Service) *corev1.Service {
 	s := &o.Spec
 	return &corev1.Service{ObjectMeta: meta(in, &o.ObjectMeta), Spec: corev1.ServiceSpec{
 		Ports: s.Ports, Selector: s.Selector, ClusterIP: s.ClusterIP, ClusterIPs: s.ClusterIPs, Type: s.Type, IPFamilies: s.IPFamilies,
+		SessionAffinity:       corev1.ServiceAffinity(in.text(string(s.SessionAffinity))),
 		InternalTrafficPolicy: s.InternalTrafficPolicy, TrafficDistribution: s.TrafficDistribution, PublishNotReadyAddresses: s.PublishNotReadyAddresses,
 	}}
 }

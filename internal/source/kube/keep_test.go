@@ -81,6 +81,7 @@ func filler(seed int64) *randfill.Filler {
 			if s.TrafficDistribution != nil {
 				*s.TrafficDistribution = one(r, "PreferClose", "PreferSameNode")
 			}
+			s.SessionAffinity = corev1.ServiceAffinity(one(r, "None", "ClientIP"))
 			s.ClusterIP, s.ClusterIPs, s.Type = "10.96.0.1", []string{"10.96.0.1"}, corev1.ServiceType(one(r, "ClusterIP", "LoadBalancer", "ExternalName"))
 		},
 		func(r *kruntime.RawExtension, _ randfill.Continue) {},
