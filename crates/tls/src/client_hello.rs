@@ -12,7 +12,7 @@ pub const LONGEST_HELLO: usize = 16 * 1024;
 pub enum Hello {
     /// The ClientHello is not whole yet.
     Partial,
-    /// The ClientHello is whole. The server name is in lower case (RFC 6066 §3); `None` if the client sends none.
+    /// The ClientHello is whole. The server name is in lower case and without a final dot (RFC 6066 §3); `None` if the client sends none.
     Whole(Option<String>),
     /// The bytes are no TLS.
     Invalid,
@@ -44,7 +44,7 @@ pub fn read_hello(bytes: &[u8]) -> Hello {
                 let name = accepted
                     .client_hello()
                     .server_name()
-                    .map(str::to_ascii_lowercase);
+                    .map(|name| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase());
                 return Hello::Whole(name);
             }
             Ok(None) => {}
@@ -96,6 +96,15 @@ mod tests {
         assert_eq!(read_hello(&bytes), whole);
         let more = [&bytes[..], b"early data"].concat();
         assert_eq!(read_hello(&more), whole);
+    }
+
+    #[test]
+    fn a_final_dot_is_no_part_of_the_name() {
+        let mut bytes = hello("a.examplex");
+        let at = bytes.windows(10).position(|part| part == b"a.examplex");
+        bytes[at.unwrap() + 9] = b'.';
+        let whole = Hello::Whole(Some("a.example".to_owned()));
+        assert_eq!(read_hello(&bytes), whole);
     }
 
     #[test]
