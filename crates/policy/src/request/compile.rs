@@ -104,6 +104,16 @@ impl RequestPolicies {
     pub fn has_reports(&self) -> bool {
         !self.reported.policies.is_empty()
     }
+
+    /// True if a rule compares the server name of TLS.
+    pub fn reads_sni(&self) -> bool {
+        self.decides_by_sni() || self.reported.reads_sni
+    }
+
+    /// True if such a rule decides, and does not only report.
+    pub fn decides_by_sni(&self) -> bool {
+        self.enforced.reads_sni
+    }
 }
 
 fn rule_set(policies: &[Arc<RequestPolicy>], domains: &TrustDomains) -> RuleSet {
@@ -119,12 +129,14 @@ fn rule_set(policies: &[Arc<RequestPolicy>], domains: &TrustDomains) -> RuleSet 
         }
     }
     let clauses = compiler.clauses;
+    let atoms = compiler.atoms.finish();
     RuleSet {
         policies: policies.iter().map(|policy| head(policy)).collect(),
         files: Files::new(&rules, &clauses),
         rules: rules.into(),
         clauses: clauses.into(),
-        atoms: compiler.atoms.finish(),
+        reads_sni: atoms.iter().any(|atom| matches!(atom, PeerAtom::Sni(_))),
+        atoms,
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct RuleSet {
     pub(super) rules: Box<[Rule]>,
     pub(super) clauses: Box<[Clause]>,
     pub(super) atoms: Box<[PeerAtom]>,
+    /// One of the atoms compares the server name.
+    pub(super) reads_sni: bool,
     pub(super) files: Files,
 }
 

@@ -2,8 +2,8 @@
 
 use lateen_policy::DryRun;
 use lateen_policy::request::{
-    OperationMatch, RequestAction, RequestDecision, RequestPolicies, RequestPolicy, RequestRule,
-    SourceMatch, Values,
+    ConditionMatch, OperationMatch, RequestAction, RequestDecision, RequestPolicies, RequestPolicy,
+    RequestRule, SourceMatch, Values,
 };
 use lateen_types::NamespacedName;
 
@@ -174,6 +174,32 @@ fn the_values_of_an_operation_must_match_together() {
             expected,
             "{method} {target}"
         );
+    }
+}
+
+#[test]
+fn policies_tell_if_they_compare_server_names_and_decide_by_them() {
+    let names = |action, condition: fn(_) -> _| {
+        let rule = when(condition(any(&["a.example"], text)));
+        policy("names", action, vec![rule])
+    };
+    for (one, reads, decides) in [
+        (names(RequestAction::Deny, ConditionMatch::Sni), true, true),
+        (names(RequestAction::Allow, ConditionMatch::Sni), true, true),
+        (
+            names(RequestAction::Audit, ConditionMatch::Sni),
+            true,
+            false,
+        ),
+        (
+            names(RequestAction::Deny, ConditionMatch::SourceNamespace),
+            false,
+            false,
+        ),
+    ] {
+        let policies = compiled([one]);
+        assert_eq!(policies.reads_sni(), reads);
+        assert_eq!(policies.decides_by_sni(), decides);
     }
 }
 

@@ -4,8 +4,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
-use lateen_config::ServiceKey;
-use lateen_config::l7::Standing;
+use lateen_config::l7::{RequestRules, Standing};
+use lateen_config::{PortProtocol, ServiceKey};
 use lateen_exchange::{Account, Config, OpenConnection, Protocol};
 use lateen_http::{Downstream, PeerKind, Scheme};
 use lateen_policy::request::PeerFacts;
@@ -84,7 +84,7 @@ pub(super) struct Session {
     pub(super) judge: Judge,
     /// The description of the stream by the source's proxy.
     pub(super) metadata: Rc<StreamMetadata>,
-    /// The server name that the client's TLS asks for, where the waypoint reads it: it names the host.
+    /// The server name that the client's TLS asks for: empty if it asks for none, and unset where the waypoint does not read it.
     server_name: OnceCell<Box<str>>,
     /// The standing of the destination to this waypoint, in the view of this number.
     standing: Cell<(u64, Standing)>,
@@ -169,14 +169,38 @@ impl Session {
         Some(found)
     }
 
-    /// Notes the server name that the client's TLS asks for.
-    pub(super) fn set_server_name(&self, name: String) {
-        self.server_name.get_or_init(|| name.into());
+    /// Notes the server name that the client's TLS asks for; `None` if it asks for none, or speaks no TLS.
+    pub(super) fn set_server_name(&self, name: Option<String>) {
+        self.server_name
+            .get_or_init(|| name.unwrap_or_default().into());
     }
 
     /// The server name that the client's TLS asks for, where the waypoint reads it.
     pub(super) fn server_name(&self) -> Option<&str> {
-        self.server_name.get().map(|name| &**name)
+        let name = self.server_name.get()?;
+        Some(&**name).filter(|name| !name.is_empty())
+    }
+
+    /// True if policies in force compare the server name of a connection whose requests nobody reads.
+    pub(super) async fn reads_server_name(&self) -> bool {
+        let view = self.waypoint.view().await;
+        view.is_some_and(|view| view.request_rules(self.service_key()).streams.reads_sni())
+    }
+
+    /// True if such policies decide, and do not only report.
+    pub(super) async fn decides_by_server_name(&self) -> bool {
+        let view = self.waypoint.view().await;
+        view.is_some_and(|view| {
+            let rules = view.request_rules(self.service_key());
+            rules.streams.decides_by_sni()
+        })
+    }
+
+    /// True if the rules decide by the server name, and nobody has read that of this connection, though it may have one.
+    pub(super) fn lacks_server_name(&self, rules: &RequestRules) -> bool {
+        let protocol = self.destination.protocol;
+        let may_have = matches!(protocol, PortProtocol::Tls | PortProtocol::Unknown);
+        may_have && self.server_name.get().is_none() && rules.streams.decides_by_sni()
     }
 
     /// What policies see of the peer.

@@ -112,38 +112,52 @@ pub(super) fn may_be_settings(bytes: &[u8]) -> bool {
 pub(super) enum ServerName {
     /// In lower case.
     Known(String),
-    /// There is none: the bytes are no TLS, they end or stop before the name is known, or the client asks for none.
+    /// There is none: the bytes are no TLS, they end before the name is known, or the client asks for none.
     Unnamed,
+    /// Nobody knows: the bytes stop before the ClientHello is whole, or its records cannot be read. A server may still find a name.
+    Unread,
     /// There is no room for the rest of the ClientHello.
     NoRoom,
 }
 
-/// The first bytes of a TLS client, as far as its ClientHello goes, and the server name that it asks for. `hold` is charged for them.
+/// True if a TLS server may read the bytes as its client's first record, which may be an alert, and whose version some ignore.
+pub(super) fn may_be_tls(bytes: &[u8]) -> bool {
+    matches!(bytes.first(), Some(20..=23))
+}
+
+/// The first bytes of a TLS client, as far as its ClientHello goes, and the server name that it asks for. `bytes` are those that it has
+/// sent already. `hold` is charged for all.
 ///
 /// # Errors
 /// The stream broke.
 pub(super) async fn hello<IO: AsyncRead + Unpin>(
     io: &mut IO,
+    mut bytes: BytesMut,
     hold: &mut Hold,
 ) -> io::Result<(Bytes, ServerName)> {
     let deadline = Instant::now() + LINE;
-    let mut bytes = BytesMut::with_capacity(HELLO);
+    if bytes.is_empty() {
+        bytes.reserve(HELLO);
+    }
     let name = loop {
+        if !bytes.is_empty() {
+            if !hold.raise(bytes.capacity()) {
+                break ServerName::NoRoom;
+            }
+            match read_hello(&bytes) {
+                Hello::Partial => {}
+                Hello::Whole(Some(name)) => break ServerName::Known(name),
+                Hello::Invalid if may_be_tls(&bytes) => break ServerName::Unread,
+                Hello::Whole(None) | Hello::Invalid => break ServerName::Unnamed,
+            }
+        }
         match timeout_at(deadline, io.read_buf(&mut bytes)).await {
             Ok(read) => {
                 if read? == 0 {
                     break ServerName::Unnamed;
                 }
             }
-            Err(_) => break ServerName::Unnamed,
-        }
-        if !hold.raise(bytes.capacity()) {
-            break ServerName::NoRoom;
-        }
-        match read_hello(&bytes) {
-            Hello::Partial => {}
-            Hello::Whole(Some(name)) => break ServerName::Known(name),
-            Hello::Whole(None) | Hello::Invalid => break ServerName::Unnamed,
+            Err(_) => break ServerName::Unread,
         }
     };
     Ok((bytes.freeze(), name))
@@ -271,12 +285,12 @@ mod tests {
         // A record of 16 KiB, of which the most is still to come.
         let mut begun = vec![22, 3, 1, 0x40, 0];
         begun.resize(6 * 1024, 0);
-        for (limit, expected) in [(128, ServerName::Unnamed), (16, ServerName::NoRoom)] {
+        for (limit, expected) in [(128, ServerName::Unread), (16, ServerName::NoRoom)] {
             let account = Account::new(limit * 1024);
             let (mut near, mut far) = tokio::io::duplex(64 * 1024);
             far.write_all(&begun).await.unwrap();
             let mut hold = Hold::new(&account);
-            let (_, name) = hello(&mut near, &mut hold).await.unwrap();
+            let (_, name) = hello(&mut near, BytesMut::new(), &mut hold).await.unwrap();
             assert_eq!(name, expected, "{limit} KiB");
             assert!(account.held() >= 6 * 1024, "{}", account.held());
             drop(hold);

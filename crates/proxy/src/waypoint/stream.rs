@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use lateen_config::PortProtocol;
 use lateen_config::l7::Standing;
 use lateen_exchange::{Hold, Protocol};
@@ -23,6 +23,7 @@ use super::rewound::Rewound;
 use super::session::{Session, TunnelPeer};
 use super::sniff::{
     First, ServerName, begin, decide, decide_version, hello, may_be_request, may_be_settings,
+    may_be_tls,
 };
 use super::state::Waypoint;
 use super::tcp::Server;
@@ -65,7 +66,9 @@ async fn begin_stream(
         }
     };
     match session.destination.protocol {
-        PortProtocol::Tls if session.destination.names_host => {
+        PortProtocol::Tls
+            if session.destination.names_host || session.reads_server_name().await =>
+        {
             let stream = accept(&session, incoming)?;
             Box::pin(begin_tls(session, stream)).await
         }
@@ -165,36 +168,61 @@ async fn begin_http(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     }
 }
 
-/// Begins a TLS connection whose server name is the host that it is for. Its bytes are relayed as they are.
+/// Begins a TLS connection whose server name is the host that it is for, or is compared by policies. Its bytes are relayed as they are.
 async fn begin_tls(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let mut hold = Hold::new(&session.tunnel.account);
     let read = tokio::select! {
         biased;
-        read = hello(&mut stream, &mut hold) => Some(read),
+        read = read_name(&session, &mut stream, BytesMut::new(), &mut hold) => Some(read),
         () = session.waypoint.ends_idle() => None,
     };
-    let Some(read) = read else {
-        close(stream).await;
-        return None;
-    };
     match read {
-        Ok((bytes, ServerName::Known(name))) => {
-            session.set_server_name(name);
+        Some(Ok(Some(bytes))) => {
             let server = tcp::connect(&session).await?;
             return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
         }
-        Ok((_, ServerName::NoRoom)) => tcp::refuse_full(&session, "ClientHello"),
-        Ok((_, ServerName::Unnamed)) => {
+        Some(Ok(None)) => {}
+        Some(Err(error)) => gone(&session, &error),
+        None => close(stream).await,
+    }
+    None
+}
+
+/// Reads the server name of a TLS client, behind the bytes that it has sent already. Returns its first bytes; `None` if it is refused.
+///
+/// # Errors
+/// The stream broke.
+async fn read_name(
+    session: &Session,
+    stream: &mut Stream,
+    begun: BytesMut,
+    hold: &mut Hold,
+) -> io::Result<Option<Bytes>> {
+    let (bytes, name) = hello(stream, begun, hold).await?;
+    match name {
+        ServerName::Known(name) => session.set_server_name(Some(name)),
+        ServerName::NoRoom => {
+            tcp::refuse_full(session, "ClientHello");
+            return Ok(None);
+        }
+        ServerName::Unnamed | ServerName::Unread if session.destination.names_host => {
             let reason = "the client's first bytes are no TLS with a server name, and the service has no address of its own";
             let failure = Failure {
                 flags: ResponseFlags::ConnectionFailure,
                 reason: reason.to_owned(),
             };
-            tcp::refuse(&session, failure);
+            tcp::refuse(session, failure);
+            return Ok(None);
         }
-        Err(error) => gone(&session, &error),
+        ServerName::Unnamed => session.set_server_name(None),
+        // The server may find the name that a policy denies.
+        ServerName::Unread if session.decides_by_server_name().await => {
+            tcp::refuse_unread(session);
+            return Ok(None);
+        }
+        ServerName::Unread => {}
     }
-    None
+    Ok(Some(bytes))
 }
 
 /// Begins a stream of a port whose protocol nobody names. Where the client waits for its server to speak first, that is
@@ -212,6 +240,8 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
                     begun
                 }
                 (Heard::Server, Reach::Open(server)) => {
+                    // Clients of TLS speak first.
+                    session.set_server_name(None);
                     if may_be_settings(server.greeting()) && session.looks_for_tokens().await {
                         tcp::refuse_unclear(&session);
                         return None;
@@ -234,23 +264,16 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
     let mut hold = Hold::new(&session.tunnel.account);
     let first = match begun {
         Ok(begun) => {
-            let mut deciding = pin!(decide(&mut stream, begun, &mut hold));
-            tokio::select! {
-                biased;
-                first = &mut deciding => first,
-                // A tunnel that is opened meanwhile may be awaited by others.
-                () = reach.settle() => deciding.await,
-            }
+            reach
+                .settle_during(decide(&mut stream, begun, &mut hold))
+                .await
         }
         Err(error) => Err(error),
     };
     let First { detected, bytes } = match first {
         Ok(first) => first,
         Err(error) => {
-            match reach {
-                Reach::Opening(_) => tcp::refuse(&session, tcp::abandoned()),
-                reach => reach.end(&session),
-            }
+            reach.abandon(&session);
             gone(&session, &error);
             return None;
         }
@@ -266,7 +289,23 @@ async fn detect(session: Rc<Session>, mut stream: Stream) -> Option<Rest> {
             tcp::refuse_unclear(&session);
             return None;
         }
+        Detected::Other if may_be_tls(&bytes) && session.reads_server_name().await => {
+            let named = read_name(&session, &mut stream, bytes.into(), &mut hold);
+            let bytes = match reach.settle_during(named).await {
+                Ok(bytes) => bytes?,
+                Err(error) => {
+                    reach.abandon(&session);
+                    gone(&session, &error);
+                    return None;
+                }
+            };
+            let server = reach.server_of_named(&session).await?;
+            return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
+        }
         Detected::Other => {
+            if !may_be_tls(&bytes) {
+                session.set_server_name(None);
+            }
             let server = reach.server(&session).await?;
             return Some(Box::pin(server.relay_behind(bytes, hold, stream)));
         }
@@ -337,6 +376,29 @@ impl Reach {
         }
     }
 
+    /// Does `work`, and settles meanwhile: a tunnel that is being opened may be awaited by others.
+    async fn settle_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            () = self.settle() => work.await,
+        }
+    }
+
+    /// The connection, for a client whose server name became known after it was asked for. A failure is told.
+    async fn server_of_named(mut self, session: &Rc<Session>) -> Option<Server> {
+        self.settle().await;
+        match self {
+            Self::Open(server) => server.judged_by_name(),
+            // The policies may admit the name.
+            Self::Refused(failure) if failure.flags == ResponseFlags::Denied => {
+                tcp::connect(session).await
+            }
+            other => other.server(session).await,
+        }
+    }
+
     /// The connection, for a client that speaks no HTTP. A failure is told.
     async fn server(mut self, session: &Rc<Session>) -> Option<Server> {
         if let Self::Unasked = self {
@@ -349,6 +411,14 @@ impl Reach {
                 other.end(session);
                 None
             }
+        }
+    }
+
+    /// Ends the connection of a client that has left. A failure is told.
+    fn abandon(self, session: &Session) {
+        match self {
+            Self::Opening(_) => tcp::refuse(session, tcp::abandoned()),
+            other => other.end(session),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use lateen_config::l7::RequestRules;
 use lateen_exchange::Hold;
 use lateen_hbone::{Forwarded, Incoming, Status, Stream};
 use lateen_relay::{Duplex, Meter, Relay, Socket};
@@ -21,13 +22,16 @@ use super::dial::{Origin, Terms, open};
 use super::endpoint::Endpoint;
 use super::listing::Seat;
 use super::policy::{Judge, Verdict};
-use super::relays::{CHANGED, DRAINED, Tracked};
+use super::relays::{CHANGED, DRAINED, Denial, Tracked};
 use super::session::Session;
 use super::upstream::{Assigned, Wire};
 use crate::describe;
 
 /// The sentence for a connection in which a lenient server may find a request that nobody searched for tokens.
 const UNCLEAR: &str = "connection closed due to policy rejection: requests for the service are searched for tokens, and this is no valid request but may be taken for one; name the protocol of the port, such as by appProtocol, if it is not HTTP";
+
+/// The reason to deny a connection whose server name policies compare and nobody could read.
+const UNREAD: &str = "policies compare the server name (connection.sni), and the client's first bytes of TLS could not be read, or took more than 10 seconds";
 
 /// Endpoints that are tried for a connection.
 const ATTEMPTS: usize = 3;
@@ -114,10 +118,7 @@ pub(super) async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
     };
     let rules = Arc::clone(view.request_rules(session.service_key()));
     if let Verdict::Denied { reason, .. } = Judge::stream(&rules, &session.peer_facts()) {
-        return Err(Failure {
-            flags: ResponseFlags::Denied,
-            reason: format!("connection closed due to policy rejection: {reason}"),
-        });
+        return Err(rejection(&reason));
     }
     let mut tried = Tried::default();
     let mut attempts = 0;
@@ -145,13 +146,16 @@ pub(super) async fn reach(session: &Rc<Session>) -> Result<Server, Failure> {
                     opening.destination_name = far_end.party.workload.clone();
                     opening.labels.destination = far_end.party.clone();
                 }
+                // Without the name, which may be read later, the rules have not decided.
+                let has_name = !session.lacks_server_name(&rules);
+                let admitted = has_name.then_some(rules);
                 return Ok(Server {
                     session: Rc::clone(session),
                     wire,
                     assigned,
                     endpoint: endpoint.hop.application(),
                     opening: Box::new(opening),
-                    tracked: Tracked::new(session, Some(rules)),
+                    tracked: Tracked::new(session, admitted),
                     seat: waypoint.listing.enter(session.about("TCP")),
                     greeting: Bytes::new(),
                     first: None,
@@ -221,6 +225,14 @@ pub(super) fn refuse(session: &Session, failure: Failure) {
     connection_log::finish(session, connection, None, Err(failure));
 }
 
+/// The failure of a connection that policies deny.
+fn rejection(reason: &str) -> Failure {
+    Failure {
+        flags: ResponseFlags::Denied,
+        reason: format!("connection closed due to policy rejection: {reason}"),
+    }
+}
+
 /// The failure of a connection whose client has not waited for an endpoint.
 pub(super) fn abandoned() -> Failure {
     unconnected("the client left before an endpoint was connected")
@@ -247,6 +259,11 @@ pub(super) fn refuse_unclear(session: &Session) {
             reason: UNCLEAR.to_owned(),
         },
     );
+}
+
+/// Refuses a connection whose server name policies compare and nobody could read.
+pub(super) fn refuse_unread(session: &Session) {
+    refuse(session, rejection(UNREAD));
 }
 
 /// Refuses a connection whose first bytes have no room in its client's account.
@@ -334,11 +351,20 @@ impl Server {
 
     /// True if the policies in force deny the connection.
     fn is_denied(&self) -> bool {
-        let peer = self.session.peer_facts();
-        let denial = self
-            .tracked
-            .denial(|rules| Judge::stream_again(rules, &peer));
-        denial.is_some()
+        let judge = |rules: &RequestRules| judge_again(&self.session, rules);
+        self.tracked.denial(judge).is_some()
+    }
+
+    /// Judges the connection by its client's server name, which became known after it was opened. A denial is told, and ends it.
+    pub(super) fn judged_by_name(self) -> Option<Self> {
+        let judge = |rules: &RequestRules| judge_again(&self.session, rules);
+        match self.tracked.denial(judge) {
+            Some(Denial::Policy { reason, .. }) => {
+                self.finish(Err(rejection(&reason)));
+                None
+            }
+            Some(Denial::Unbound) | None => Some(self),
+        }
     }
 
     /// Ends the connection of a client that has said nothing.
@@ -354,6 +380,18 @@ impl Server {
         let connection = Connection::open(&self.session.waypoint.metrics, *self.opening);
         connection_log::finish(&self.session, connection, Some(self.endpoint), outcome);
     }
+}
+
+/// Decides about a connection by rules that have not judged it yet. If they decide by a server name that nobody has read, it ends: the
+/// client may open another, whose name is read.
+fn judge_again(session: &Session, rules: &RequestRules) -> Verdict {
+    if session.lacks_server_name(rules) {
+        return Verdict::Denied {
+            policy: None,
+            reason: UNREAD.to_owned(),
+        };
+    }
+    Judge::stream_again(rules, &session.peer_facts())
 }
 
 /// Counts a relay's bytes.
@@ -393,11 +431,10 @@ fn run<A: Duplex, B: Duplex>(
         .limited(waypoint.limits);
     // An async function would keep room for the two streams beside the relay.
     async move {
-        let peer = session.peer_facts();
         let ended = tokio::select! {
             biased;
             () = waypoint.is_cut() => Err((ResponseFlags::ConnectionFailure, DRAINED)),
-            _ = tracked.denied(|rules| Judge::stream_again(rules, &peer)) => {
+            _ = tracked.denied(|rules| judge_again(session, rules)) => {
                 Err((ResponseFlags::Denied, CHANGED))
             }
             outcome = &mut relay => Ok(outcome),

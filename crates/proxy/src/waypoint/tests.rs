@@ -17,6 +17,7 @@ mod outside;
 mod policy;
 mod refused;
 mod retried;
+mod server_names;
 mod unread;
 mod unread_uploads;
 mod upgrades;

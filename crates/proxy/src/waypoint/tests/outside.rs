@@ -481,7 +481,7 @@ fn an_endpoint_about_which_no_resolver_answers_leaves_requests_to_the_others() {
 }
 
 /// The first bytes of a TLS client.
-fn hello(name: Option<&str>) -> Vec<u8> {
+pub fn hello(name: Option<&str>) -> Vec<u8> {
     let extension = |kind: u16, content: &[u8]| {
         let length = u16::try_from(content.len()).unwrap().to_be_bytes();
         [&kind.to_be_bytes()[..], &length, content].concat()
