@@ -31,8 +31,8 @@ func refs(one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTarge
 }
 
 // RequestAuthorization translates an AuthorizationPolicy with targetRefs for the proxies that read requests. It returns nil for a policy that
-// none of them has. What cannot be judged is treated exactly as Istio treats it: an ALLOW rule with it is dropped and allows nothing;
-// of a rule of another action the value is dropped, and a field of which none is left.
+// none of them has. A rule with a value that cannot be judged matches never more, if it is of action ALLOW, and else never less than what is written:
+// an ALLOW rule is dropped and allows nothing. A rule of another action loses the whole list, or of a negative list the value alone.
 func RequestAuthorization(mesh Mesh, policy *securityv1.AuthorizationPolicy, in Targets) (*l7.Authorization, model.Report) {
 	spec := withAliases(mesh, &policy.Spec)
 	at := attach(mesh, policy.Namespace, PolicyTargets(policy), in)
@@ -64,6 +64,8 @@ type requestRules struct {
 	// unsupported is what waypoints cannot judge, and unknown are keys of conditions that there are not.
 	unsupported, unknown map[string]bool
 	dropped              int
+	// matchesAll says that a rule has nothing left but what cannot be judged.
+	matchesAll bool
 }
 
 // add translates one rule: an alternative to the others. An ALLOW rule takes part only if all of it can be judged, and one with an unknown key
@@ -111,6 +113,7 @@ func (s *requestRules) add(rule *securityapi.Rule) {
 	if anything && s.action != l7.Action_ALLOW {
 		out.To = nil
 	}
+	s.matchesAll = s.matchesAll || !whole && len(out.From)+len(out.To)+len(out.When) == 0
 	s.rules = append(s.rules, out)
 }
 
@@ -123,7 +126,10 @@ func (s *requestRules) verdict(provider, unclear string) model.Condition {
 	if len(s.unsupported) > 0 {
 		effect := "rules of this ALLOW policy with it are dropped, so it allows less than written"
 		if s.action != l7.Action_ALLOW {
-			effect = "the policy is enforced without it, so it matches more than written"
+			effect = "the policy is enforced without it and the other values of its list, so it matches more than written"
+			if s.matchesAll {
+				effect += "; a rule of which nothing is left matches every request"
+			}
 		}
 		notes = append(notes, fmt.Sprintf("waypoints cannot judge %s; %s", few(s.unsupported), effect))
 	}

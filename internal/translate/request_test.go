@@ -178,7 +178,12 @@ action: DENY
 rules:
 - from: [{source: {namespaces: [team-*-dev, sandbox], notPrincipals: [a]}}]
   when: [{key: source.namespace, values: ["*-*", sandbox], notValues: [x]}]
-`, "it matches more than written", "rules: [{from: [{notPrincipals: [{exact: a}]}], when: [{known: SOURCE_NAMESPACE, notValues: [{text: {exact: x}}]}]}]"},
+`, "the other values of its list, so it matches more than written", "rules: [{from: [{notPrincipals: [{exact: a}]}], when: [{known: SOURCE_NAMESPACE, notValues: [{text: {exact: x}}]}]}]"},
+		{"a rule of which nothing is left says so", `
+action: DENY
+rules:
+- from: [{source: {namespaces: [team-*-dev, sandbox]}}]
+`, "a rule of which nothing is left matches every request", "rules: [{}]"},
 		{"and without a field of which nothing is left", `
 action: DENY
 rules:
