@@ -22,7 +22,7 @@ func (o Objects) Manifests() ([]*unstructured.Unstructured, error) {
 		}
 		delete(raw, "status")
 		if object == any(o.Deployment) && o.Autoscaler != nil {
-			// Whoever applies the object again would overwrite the autoscaler's number.
+			// A caller that applies the object again would overwrite the autoscaler's number.
 			unstructured.RemoveNestedField(raw, "spec", "replicas")
 		}
 		prune(raw)

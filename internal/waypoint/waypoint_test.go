@@ -127,7 +127,7 @@ func TestNoProbeRestartsAWaypointThatWaits(t *testing.T) {
 	}
 }
 
-// Whoever applies a number of replicas again and again overwrites the autoscaler's.
+// A caller that applies a number of replicas again and again overwrites the autoscaler's.
 func TestAnAutoscalerAloneDecidesHowManyPodsThereAre(t *testing.T) {
 	for scaled, want := range map[bool]bool{false: true, true: false} {
 		data := map[string]string{"deployment": "spec: {replicas: 2}"}
