@@ -144,6 +144,15 @@ async fn a_request_whose_connection_others_fill_opens_another() {
         .await;
 }
 
+/// A connection in plain text, as it is kept.
+fn opened(handle: Handle) -> Opened {
+    Opened {
+        handle,
+        ends: None,
+        tunnels: Tunnels::default(),
+    }
+}
+
 /// A connection whose endpoint reads no content. The far end is returned as well.
 fn unread(config: Config) -> (Opened, tokio::io::DuplexStream) {
     let (ours, far_end) = tokio::io::duplex(1 << 17);
@@ -155,12 +164,7 @@ fn unread(config: Config) -> (Opened, tokio::io::DuplexStream) {
         exchange.send(vec![7; 70_000].into()).await.unwrap();
         std::future::pending::<()>().await;
     });
-    let opened = Opened {
-        handle,
-        ends: None,
-        tunnels: Tunnels::default(),
-    };
-    (opened, far_end)
+    (opened(handle), far_end)
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,11 +257,7 @@ async fn heads_that_an_endpoint_does_not_read_are_bounded_over_all_connections()
                 last = Some(handle.request(&large, None).unwrap());
             }
             kept.push((driver, last));
-            connections.open.borrow_mut().push(Opened {
-                handle,
-                ends: None,
-                tunnels: Tunnels::default(),
-            });
+            connections.open.borrow_mut().push(opened(handle));
         };
         assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
         // All of them hold some 6 MiB.
@@ -287,11 +287,7 @@ async fn the_number_of_connections_to_one_endpoint_is_bounded() {
         assert!(matches!(error, Some(UpstreamError::Timeout(_))));
         let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
         let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
-        connections.open.borrow_mut().push(Opened {
-            handle,
-            ends: None,
-            tunnels: Tunnels::default(),
-        });
+        connections.open.borrow_mut().push(opened(handle));
         open.push((driver, exchange));
     }
     let error = connections.lease(address, true, config, none).await.err();
@@ -333,11 +329,7 @@ async fn connections_that_are_to_end_are_counted_while_their_frames_wait() {
         assert!((&mut driver).now_or_never().is_none());
         assert!(handle.is_closed());
         kept.push((driver, far));
-        connections.open.borrow_mut().push(Opened {
-            handle,
-            ends: None,
-            tunnels: Tunnels::default(),
-        });
+        connections.open.borrow_mut().push(opened(handle));
     };
     assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
     assert!((16..40).contains(&kept.len()), "{}", kept.len());
