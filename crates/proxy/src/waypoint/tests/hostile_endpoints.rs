@@ -107,7 +107,8 @@ fn an_endpoint_that_switches_protocols_unasked_is_refused() {
             assert_eq!(get(&client, "GET", "/x").await.0, 502, "{answer:?}");
         }
         let world = World::start().await;
-        let flood: &'static str = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(40).leak();
+        // A connection accepts 10,000 informational answers to a request.
+        let flood: &'static str = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(10_001).leak();
         raw(world.endpoint(), move |_, stream| {
             answer_first(stream, flood)
         })
