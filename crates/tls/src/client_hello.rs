@@ -7,6 +7,18 @@ use rustls::server::Acceptor;
 /// The most bytes that a ClientHello may have. Those of browsers have less than 2 KiB, with keys of ML-KEM.
 pub const LONGEST_HELLO: usize = 16 * 1024;
 
+/// The type of records that carry the handshake (RFC 8446 §5.1).
+const HANDSHAKE: u8 = 22;
+
+/// The type of a ClientHello (RFC 8446 §4).
+const CLIENT_HELLO: u8 = 1;
+
+/// Bytes of a handshake message's type and length.
+const HEAD: usize = 4;
+
+/// The extension that carries the server name (RFC 6066 §3).
+const SERVER_NAME: [u8; 2] = [0, 0];
+
 /// What the first bytes of a client say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hello {
@@ -20,16 +32,10 @@ pub enum Hello {
 
 /// Reads the first bytes of a client.
 pub fn read_hello(bytes: &[u8]) -> Hello {
-    // A record is looked into once it is whole, however many pieces it comes in.
-    let is_partial = match bytes {
-        [22, _, _, high, low, rest @ ..] => {
-            rest.len() < usize::from(u16::from_be_bytes([*high, *low]))
-        }
-        [22, ..] => true,
-        _ => false,
-    };
-    if is_partial {
-        return unfinished(bytes);
+    match Progress::of(bytes) {
+        Progress::Partial => return unfinished(bytes),
+        Progress::Invalid => return Hello::Invalid,
+        Progress::Whole => {}
     }
     let mut acceptor = Acceptor::default();
     let mut rest = Cursor::new(bytes);
@@ -41,17 +47,130 @@ pub fn read_hello(bytes: &[u8]) -> Hello {
         }
         match acceptor.accept() {
             Ok(Some(accepted)) => {
-                let name = accepted
-                    .client_hello()
-                    .server_name()
-                    .map(|name| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase());
-                return Hello::Whole(name);
+                let name = accepted.client_hello().server_name().map(str::to_owned);
+                let name = name.or_else(|| address(bytes));
+                return Hello::Whole(name.map(|name| {
+                    let name = name.strip_suffix('.').unwrap_or(&name);
+                    name.to_ascii_lowercase()
+                }));
             }
             Ok(None) => {}
             Err(_) => return Hello::Invalid,
         }
     }
     unfinished(bytes)
+}
+
+/// How far a ClientHello has come, by the lengths of its records and of its message alone. The TLS library would read all of it again for
+/// each piece.
+enum Progress {
+    Partial,
+    Whole,
+    /// The records are none of a ClientHello.
+    Invalid,
+}
+
+impl Progress {
+    fn of(bytes: &[u8]) -> Self {
+        let (mut head, mut length) = (Vec::with_capacity(HEAD), 0);
+        for record in records(bytes) {
+            let payload = match record {
+                Record::Whole(payload) if !payload.is_empty() => payload,
+                Record::Partial => return Progress::Partial,
+                Record::Whole(_) | Record::Other => return Progress::Invalid,
+            };
+            length += payload.len();
+            head.extend(payload.iter().take(HEAD - head.len()));
+            if let [kind, high, middle, low] = head[..] {
+                let message = u32::from_be_bytes([0, high, middle, low]) as usize;
+                if kind != CLIENT_HELLO {
+                    return Progress::Invalid;
+                }
+                if length >= HEAD + message {
+                    return Progress::Whole;
+                }
+            }
+        }
+        Progress::Partial
+    }
+}
+
+/// A record of TLS.
+enum Record<'a> {
+    /// One of the handshake, without its head.
+    Whole(&'a [u8]),
+    /// The bytes end within it.
+    Partial,
+    /// One of something else.
+    Other,
+}
+
+/// The records that the bytes begin with, up to the first that is not whole.
+fn records(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (record, behind) = match rest {
+            [] => return None,
+            [HANDSHAKE, _, _, high, low, behind @ ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                match behind.split_at_checked(length) {
+                    Some((payload, behind)) => (Record::Whole(payload), behind),
+                    None => (Record::Partial, &[][..]),
+                }
+            }
+            [HANDSHAKE, ..] => (Record::Partial, &[][..]),
+            _ => (Record::Other, &[][..]),
+        };
+        rest = behind;
+        Some(record)
+    })
+}
+
+/// The server name of a ClientHello that is an IP address. RFC 6066 §3 does not permit it, so the TLS library counts it as none. Policies
+/// compare it all the same, as those of Istio do.
+fn address(bytes: &[u8]) -> Option<String> {
+    let mut message = Vec::new();
+    for record in records(bytes) {
+        let Record::Whole(payload) = record else {
+            break;
+        };
+        message.extend_from_slice(payload);
+    }
+    let mut message = &message[..];
+    // Version and random follow the head.
+    take(&mut message, HEAD + 2 + 32)?;
+    // The session, cipher suites and compression methods.
+    vector::<1>(&mut message)?;
+    vector::<2>(&mut message)?;
+    vector::<1>(&mut message)?;
+    let mut extensions = vector::<2>(&mut message)?;
+    loop {
+        let kind = take(&mut extensions, 2)?;
+        let mut extension = vector::<2>(&mut extensions)?;
+        if kind != SERVER_NAME {
+            continue;
+        }
+        let mut names = vector::<2>(&mut extension)?;
+        // The only type of a name is that of a host.
+        take(&mut names, 1)?;
+        let name = vector::<2>(&mut names)?;
+        return String::from_utf8(name.to_vec()).ok();
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// A vector whose length has so many bytes (RFC 8446 §3.4).
+fn vector<'a, const LENGTH: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = take(bytes, LENGTH)?;
+    let length = length
+        .iter()
+        .fold(0, |all, byte| all << 8 | usize::from(*byte));
+    take(bytes, length)
 }
 
 fn unfinished(bytes: &[u8]) -> Hello {
@@ -110,6 +229,48 @@ mod tests {
     #[test]
     fn a_client_of_an_address_names_nobody() {
         assert_eq!(read_hello(&hello("192.0.2.1")), Hello::Whole(None));
+    }
+
+    #[test]
+    fn an_address_that_is_sent_as_a_name_is_the_name() {
+        for address in ["192.0.2.1", "2001:DB8::1"] {
+            let name = format!("{}.x", "a".repeat(address.len() - 2));
+            let mut bytes = hello(&name);
+            let at = bytes
+                .windows(name.len())
+                .position(|part| part == name.as_bytes());
+            bytes[at.unwrap()..][..name.len()].copy_from_slice(address.as_bytes());
+            let whole = Hello::Whole(Some(address.to_ascii_lowercase()));
+            assert_eq!(read_hello(&bytes), whole);
+        }
+    }
+
+    #[test]
+    fn a_hello_in_records_of_one_byte_is_read() {
+        let bytes = hello("a.example");
+        let pieces: Vec<u8> = bytes[5..]
+            .iter()
+            .flat_map(|byte| [22, 3, 1, 0, 1, *byte])
+            .collect();
+        for length in 1..pieces.len() {
+            assert_eq!(read_hello(&pieces[..length]), Hello::Partial, "{length}");
+        }
+        let whole = Hello::Whole(Some("a.example".to_owned()));
+        assert_eq!(read_hello(&pieces), whole);
+    }
+
+    #[test]
+    fn other_records_and_messages_are_invalid_at_once() {
+        let bytes = hello("a.example");
+        for strange in [
+            &[22, 3, 1, 0, 0][..],
+            &[22, 3, 1, 0, 4, 2, 0, 0, 1],
+            &[22, 3, 1, 0, 4, 1, 0, 0, 9, 23],
+            &[21, 3, 1, 0, 2, 1, 0],
+        ] {
+            let bytes = [strange, &bytes].concat();
+            assert_eq!(read_hello(&bytes), Hello::Invalid, "{strange:?}");
+        }
     }
 
     #[test]
