@@ -102,8 +102,7 @@ impl Handle {
 
     /// True if a request is taken now. HTTP/1 takes one at a time.
     ///
-    /// HTTP/2 takes none while the peer leaves 256 KiB of frames unread. The head of a request that was reset is among them, and no account
-    /// has it.
+    /// HTTP/2 takes none while the peer leaves 256 KiB of frames unread. Heads of requests that were reset are among them.
     pub fn is_ready(&self) -> bool {
         let core = self.0.0.borrow();
         core.ended().is_none()
@@ -148,7 +147,7 @@ impl Handle {
         }
     }
 
-    /// HTTP/2: bytes of frames that the peer leaves unread, without the 64 KiB that one turn makes. No account may have them.
+    /// HTTP/2: bytes of frames that the peer leaves unread, without the 64 KiB that one turn makes.
     pub fn unread(&self) -> usize {
         match &self.0.0.borrow().codec {
             Codec::Http2(http2) => http2.unsent().saturating_sub(TURN),
@@ -255,7 +254,8 @@ impl Deref for Exchange {
 
 impl Exchange {
     /// Charges the account of the peer that asks for it with what the exchange holds from now on: content of the answer that waits for its
-    /// reader, and content of the request that waits for the wire.
+    /// reader, and content of the request that waits for the wire. The request's head counts if the exchange is dropped before the
+    /// head is written.
     ///
     /// Beyond the limit an exchange of HTTP/2 fails with [`Error::OverLimit`], and one of HTTP/1 is read no more.
     pub fn charge(&self, account: &Account) {

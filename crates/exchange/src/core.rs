@@ -17,6 +17,7 @@ use crate::entry::{Entry, Key, Remains};
 use crate::error::{ConnectionError, Error};
 use crate::shared::{Driven, DriverWaker};
 use crate::stalled_window::StalledWindow;
+use crate::unwritten::Unwritten;
 
 /// A connection's output takes one in so many bytes of what is free in its account.
 const SEND_PART: usize = 8;
@@ -62,6 +63,15 @@ pub(crate) enum Past {
     AtRest,
 }
 
+/// An exchange of HTTP/2 that its owner has dropped, though content of the request waits.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) id: StreamId,
+    pub(crate) charge: Charge,
+    /// Bytes that waited at the end of the last turn.
+    queued: usize,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) codec: Codec,
@@ -98,8 +108,10 @@ pub(crate) struct Core {
     allowance: u32,
     /// A client's exchanges that sent something in this turn, or had something waiting at the end of the last one.
     pub(crate) sending: Vec<Key>,
-    /// Exchanges of HTTP/2 that were let go while something of theirs waited, with their charges.
-    pub(crate) leaving: Vec<(StreamId, Charge)>,
+    /// Exchanges of HTTP/2 that were let go while something of theirs waited.
+    pub(crate) leaving: Vec<Leaving>,
+    /// A client of HTTP/2: frames in the output that no exchange is charged with.
+    unwritten: Unwritten,
     /// HTTP/2: the window that the peer gives us.
     pub(crate) window: StalledWindow,
     /// A client of HTTP/2: what the peer has answered so far.
@@ -138,6 +150,7 @@ impl Shared {
             allowance: 0,
             sending: Vec::new(),
             leaving: Vec::new(),
+            unwritten: Unwritten::default(),
             window: StalledWindow::default(),
             past: Past::New,
             pings: 0,
@@ -401,7 +414,10 @@ impl Core {
             Codec::Server1(http1) => http1.advance(bytes),
             Codec::Client1(http1) => http1.advance(bytes),
             Codec::Tunnel(tunnel) => tunnel.advance(bytes),
-            Codec::Http2(http2) => http2.advance(bytes),
+            Codec::Http2(http2) => {
+                http2.advance(bytes);
+                self.unwritten.written(bytes);
+            }
             Codec::Moving => {}
         }
     }
@@ -460,12 +476,22 @@ impl Core {
             let weight = self.weight();
             freed.extend(self.charge.as_mut().and_then(|charge| charge.set(weight)));
         }
+        let unsent = match &self.codec {
+            Codec::Http2(http2) => http2.unsent(),
+            _ => 0,
+        };
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain(|&key| {
             let queued = self.queued_of(key);
             let Some(entry) = self.streams.get_mut(key) else {
                 return false;
             };
+            let framed = entry.queued.saturating_sub(queued);
+            if unsent > 0
+                && let Some(charge) = &entry.charge
+            {
+                self.unwritten.add(charge.account(), framed, unsent);
+            }
             entry.queued = queued;
             entry.is_sending = queued > 0;
             let mut held = entry.weight();
@@ -477,15 +503,20 @@ impl Core {
         });
         self.sending = sending;
         if let Codec::Http2(http2) = &mut self.codec {
-            let gone = |(id, charge): &mut (StreamId, Charge)| {
-                let queued = http2.queued_of(*id);
-                freed.extend(charge.set(Held {
+            let gone = |leaving: &mut Leaving| {
+                let queued = http2.queued_of(leaving.id);
+                let framed = leaving.queued.saturating_sub(queued);
+                self.unwritten.add(leaving.charge.account(), framed, unsent);
+                leaving.queued = queued;
+                freed.extend(leaving.charge.set(Held {
                     requests: queued,
                     answers: 0,
                 }));
                 queued == 0
             };
-            over.extend(self.leaving.extract_if(.., gone).map(|(_, charge)| charge));
+            let gone = self.leaving.extract_if(.., gone);
+            over.extend(gone.map(|leaving| leaving.charge));
+            self.unwritten.settle(&mut freed, &mut over);
         }
         (freed, over)
     }
@@ -536,8 +567,13 @@ impl Core {
         match &mut self.codec {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
+                    // The head may wait, and it must be written: it is part of the state of the compression.
+                    if let (Some(charge), false) = (&entry.charge, entry.heard) {
+                        let (block, unsent) = (entry.block as usize, http2.unsent());
+                        self.unwritten.add(charge.account(), block, unsent);
+                    }
                     http2.release(id);
-                    leaves = Some(id).filter(|id| http2.queued_of(*id) > 0);
+                    leaves = Some((id, http2.queued_of(id))).filter(|(_, queued)| *queued > 0);
                 }
             }
             // The fault that ended the connection may have an answer, which is still to be written.
@@ -551,10 +587,10 @@ impl Core {
             Codec::Tunnel(_) | Codec::Moving => self.is_abandoned |= !entry.sent,
         }
         let mut remains = self.streams.remove(key);
-        if let Some(id) = leaves
+        if let Some((id, queued)) = leaves
             && let Some(charge) = remains.1.take()
         {
-            self.leaving.push((id, charge));
+            self.leaving.push(Leaving { id, charge, queued });
         }
         remains
     }

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use lateen_h2::StreamId;
-
-use crate::account::{Account, Charge};
-use crate::core::{Codec, Core};
+use crate::account::Account;
+use crate::core::{Codec, Core, Leaving};
 use crate::entry::Entry;
 
 /// Exchanges of a namespace hold a window if one in so many of its bytes is theirs.
@@ -23,7 +21,7 @@ impl Core {
         };
         let of_entry =
             |entry: &mut Entry| Some((entry.id?, entry.charge.as_ref()?.account().clone()));
-        let of_leaving = |(id, charge): &mut (StreamId, Charge)| (*id, charge.account().clone());
+        let of_leaving = |leaving: &mut Leaving| (leaving.id, leaving.charge.account().clone());
         let open = self.streams.iter_mut().filter_map(of_entry);
         let leaving = self.leaving.iter_mut().map(of_leaving);
         let (mut all, mut parts) = (0, HashMap::new());

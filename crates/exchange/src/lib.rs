@@ -49,6 +49,7 @@ mod stream;
 mod timer;
 mod transport;
 mod tunnel;
+mod unwritten;
 mod wire;
 
 pub use account::{Account, OpenConnection};

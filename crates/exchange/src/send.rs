@@ -94,6 +94,7 @@ impl Core {
         let is_tunnel = start.asked == Asked::Connect || start.asked == Asked::Upgrade;
         let mut content = Content::of(start.length);
         let mut stream = None;
+        let mut block = 0;
         let key = match &mut self.codec {
             Codec::Client1(http1) => {
                 if !http1.is_idle() {
@@ -111,6 +112,7 @@ impl Core {
                     content = Content::Open;
                 }
                 let end = content == Content::None;
+                let unsent = http2.unsent();
                 let id = http2
                     .request_with(None, end, |writer| fields.http2(writer))
                     .map_err(|error| match error {
@@ -123,6 +125,7 @@ impl Core {
                         }
                     })?;
                 stream = Some(id);
+                block = (http2.unsent() - unsent) as u32;
                 if self.past == Past::Answered && self.streams.is_empty() {
                     self.past = Past::AtRest;
                 }
@@ -132,6 +135,7 @@ impl Core {
         };
         let entry = self.streams.insert(key);
         entry.id = stream;
+        entry.block = block;
         entry.asked = Some(start.asked);
         entry.begin(content);
         Ok(key)

@@ -20,7 +20,7 @@ use super::wire::{Ends, Tunnels, Wire};
 const MOST: usize = 256;
 
 /// Bytes of frames that all connections to one endpoint leave unread, from which on no further one is opened. An endpoint that does not
-/// read would collect heads of requests that were reset: they must be sent, and no account has them.
+/// read would collect heads of requests that were reset, for as long as accounts have room for them.
 const UNREAD: usize = 4 << 20;
 
 /// The number of connections that one request may open. Requests of others may fill each before it has its turn.

@@ -1,0 +1,123 @@
+//! Frames in the output of a client's HTTP/2 connection that no exchange is charged with: content that has left its exchange's queue, and
+//! heads of requests that were dropped. The peer may leave them unread for ever.
+
+use crate::account::{Account, Charge, Freed, Held};
+
+/// The frames of one account.
+#[derive(Debug)]
+struct Frames {
+    charge: Charge,
+    bytes: usize,
+    /// All of them are among so many bytes at the beginning of the output.
+    within: usize,
+}
+
+/// Frames of all accounts. It is empty while the peer reads.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten(Vec<Frames>);
+
+impl Unwritten {
+    /// Charges an account for bytes that are anywhere in an output of so many.
+    pub(crate) fn add(&mut self, account: &Account, bytes: usize, output: usize) {
+        let bytes = bytes.min(output);
+        if bytes == 0 {
+            return;
+        }
+        let known = self
+            .0
+            .iter()
+            .position(|frames| frames.charge.account().is(account));
+        let place = known.unwrap_or(self.0.len());
+        if known.is_none() {
+            self.0.push(Frames {
+                charge: Charge::new(account.clone()),
+                bytes: 0,
+                within: 0,
+            });
+        }
+        let frames = &mut self.0[place];
+        frames.bytes = (frames.bytes + bytes).min(output);
+        frames.within = output;
+        frames.charge.raise(held(frames.bytes));
+    }
+
+    /// Says that so many bytes of the output were written.
+    #[inline]
+    pub(crate) fn written(&mut self, bytes: usize) {
+        for frames in &mut self.0 {
+            frames.within = frames.within.saturating_sub(bytes);
+        }
+    }
+
+    /// Credits what was written. `over` gets charges that are empty, which are dropped once no connection's state is borrowed.
+    #[inline]
+    pub(crate) fn settle(&mut self, freed: &mut Vec<Freed>, over: &mut Vec<Charge>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let gone = |frames: &mut Frames| {
+            frames.bytes = frames.bytes.min(frames.within);
+            freed.extend(frames.charge.set(held(frames.bytes)));
+            frames.bytes == 0
+        };
+        over.extend(self.0.extract_if(.., gone).map(|frames| frames.charge));
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        }
+    }
+}
+
+/// Frames of requests.
+fn held(bytes: usize) -> Held {
+    Held {
+        requests: bytes,
+        answers: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(unwritten: &mut Unwritten) -> usize {
+        let (mut freed, mut over) = (Vec::new(), Vec::new());
+        unwritten.settle(&mut freed, &mut over);
+        freed.into_iter().for_each(Freed::tell);
+        over.len()
+    }
+
+    #[test]
+    fn an_account_is_credited_when_all_that_was_before_its_frames_is_written() {
+        let (one, other) = (Account::new(1 << 20), Account::new(1 << 20));
+        let mut unwritten = Unwritten::default();
+        unwritten.add(&one, 20_000, 30_000);
+        unwritten.add(&other, 10_000, 40_000);
+        assert_eq!((one.held(), other.held()), (20_480, 12_288));
+        unwritten.written(5000);
+        assert_eq!(settle(&mut unwritten), 0);
+        assert_eq!((one.held(), other.held()), (20_480, 12_288));
+        unwritten.written(15_000);
+        assert_eq!(settle(&mut unwritten), 0);
+        assert_eq!((one.held(), other.held()), (12_288, 12_288));
+        unwritten.written(10_000);
+        assert_eq!(settle(&mut unwritten), 1);
+        assert_eq!((one.held(), other.held()), (0, 12_288));
+        unwritten.written(10_000);
+        assert_eq!(settle(&mut unwritten), 1);
+        assert_eq!(other.held(), 0);
+    }
+
+    #[test]
+    fn frames_of_an_account_are_never_more_than_the_output() {
+        let account = Account::new(1 << 20);
+        let mut unwritten = Unwritten::default();
+        for _ in 0..10 {
+            unwritten.add(&account, 20_000, 40_960);
+        }
+        assert_eq!(account.held(), 40_960);
+        unwritten.add(&account, 20_000, 0);
+        assert_eq!(account.held(), 40_960);
+        drop(unwritten);
+        assert_eq!(account.held(), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! Memory accounts: frames of requests that an HTTP/2 server leaves unread. Time is virtual: a sleep ends when nothing else moves.
+
+mod common;
+
+use bytes::Bytes;
+use common::{KIB, head, rest, virtually};
+use lateen_exchange::{Account, Config, Protocol, client};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::spawn_local;
+
+/// An empty SETTINGS frame, and the acknowledgment of the client's.
+const SETTINGS: [u8; 18] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
+
+/// A connection to a server that has read only what the pipe holds.
+async fn deaf() -> (client::Handle, DuplexStream) {
+    let (ours, mut theirs) = duplex(KIB);
+    let (handle, connection) = client::open(ours, Config::new(Protocol::Http2));
+    spawn_local(connection);
+    theirs.write_all(&SETTINGS).await.expect("it is open");
+    rest().await;
+    (handle, theirs)
+}
+
+/// Reads so many bytes.
+async fn read(server: &mut DuplexStream, bytes: usize) {
+    let mut buffer = vec![0; bytes];
+    server.read_exact(&mut buffer).await.expect("they come");
+    rest().await;
+}
+
+/// Reads whatever comes.
+async fn read_all(mut server: DuplexStream) {
+    spawn_local(async move {
+        let mut buffer = vec![0; 4096];
+        while let Ok(1..) = server.read(&mut buffer).await {}
+    });
+    rest().await;
+}
+
+/// A request with a head of some 10 KiB.
+fn large(handle: &client::Handle, account: &Account) -> client::Exchange {
+    // Characters that the compression of HTTP/2 leaves as they are.
+    let value = "X".repeat(10 * KIB);
+    let request = head("GET", "/", &[("x-large", &value)]);
+    let exchange = handle.request(&request, None).expect("it is ready");
+    exchange.charge(account);
+    exchange.finish().expect("it is open");
+    exchange
+}
+
+#[test]
+fn heads_of_dropped_requests_are_charged_until_the_server_reads_them() {
+    virtually(async {
+        let (handle, mut server) = deaf().await;
+        let process = Account::new(64 << 20);
+        let [one, other] = [(), ()].map(|()| process.within(16 << 20));
+        for _ in 0..10 {
+            for account in [&one, &other] {
+                drop(large(&handle, account));
+                rest().await;
+            }
+        }
+        for account in [&one, &other] {
+            let held = account.held();
+            assert!((95 * KIB..=110 * KIB).contains(&held), "{held}");
+        }
+        // Those in the front are gone, whoever's they are.
+        read(&mut server, 100 * KIB).await;
+        let held = one.held();
+        assert!((90 * KIB..=110 * KIB).contains(&held), "{held}");
+        read(&mut server, 80 * KIB).await;
+        let held = one.held();
+        assert!((10 * KIB..=30 * KIB).contains(&held), "{held}");
+        read_all(server).await;
+        assert_eq!(process.held(), 0);
+    });
+}
+
+#[test]
+fn a_request_that_the_server_reads_at_once_is_charged_to_nobody_after_its_end() {
+    virtually(async {
+        let (handle, server) = deaf().await;
+        read_all(server).await;
+        let account = Account::new(16 << 20);
+        for _ in 0..10 {
+            let exchange = large(&handle, &account);
+            rest().await;
+            drop(exchange);
+            assert_eq!(account.held(), 0);
+        }
+    });
+}
+
+#[test]
+fn content_in_frames_is_charged_until_the_server_reads_it() {
+    virtually(async {
+        let (handle, server) = deaf().await;
+        let account = Account::new(16 << 20);
+        let upload = head("POST", "/", &[("content-length", "60000")]);
+        let exchange = handle.request(&upload, None).expect("it is ready");
+        exchange.charge(&account);
+        let sent = exchange.send(Bytes::from(vec![7; 60_000]));
+        sent.await.expect("it is open");
+        rest().await;
+        let held = account.held();
+        assert!((56 * KIB..=72 * KIB).contains(&held), "{held}");
+        drop(exchange);
+        rest().await;
+        let held = account.held();
+        assert!(held >= 8 * KIB, "{held}");
+        read_all(server).await;
+        assert_eq!(account.held(), 0);
+    });
+}
