@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::account::{Account, Charge};
 use crate::config::{Config, Protocol};
-use crate::core::{Codec, Core, Past, Shared};
+use crate::core::{Codec, Core, LEAST_SEND, Past, Shared};
 use crate::driver::Driver;
 use crate::error::{ConnectionError, Error};
 use crate::outgoing::{Keyed, Outgoing};
@@ -153,6 +153,17 @@ impl Handle {
             Codec::Http2(http2) => http2.unsent().saturating_sub(TURN),
             _ => 0,
         }
+    }
+
+    /// HTTP/2: true if a request of this account is to be made. Its head would join the output, though the peer may leave it unread and
+    /// the account may be full. So 4 KiB of frames may wait then, or 64 KiB where the topmost account alone is full: it is others who fill that
+    /// one.
+    pub fn has_room_for(&self, account: &Account) -> bool {
+        let unsent = match &self.0.0.borrow().codec {
+            Codec::Http2(http2) => http2.unsent(),
+            _ => 0,
+        };
+        unsent <= LEAST_SEND || !account.is_full(unsent > TURN)
     }
 
     /// HTTP/2: true if the peer has let no content of any exchange through for a second. Content of a further request would wait with

@@ -111,7 +111,7 @@ pub(crate) struct Core {
     /// Exchanges of HTTP/2 that were let go while something of theirs waited.
     pub(crate) leaving: Vec<Leaving>,
     /// A client of HTTP/2: frames in the output that no exchange is charged with.
-    unwritten: Unwritten,
+    pub(crate) unwritten: Unwritten,
     /// HTTP/2: the window that the peer gives us.
     pub(crate) window: StalledWindow,
     /// A client of HTTP/2: what the peer has answered so far.
@@ -415,8 +415,8 @@ impl Core {
             Codec::Client1(http1) => http1.advance(bytes),
             Codec::Tunnel(tunnel) => tunnel.advance(bytes),
             Codec::Http2(http2) => {
+                self.unwritten.written(bytes.min(http2.unsent()));
                 http2.advance(bytes);
-                self.unwritten.written(bytes);
             }
             Codec::Moving => {}
         }
@@ -568,9 +568,10 @@ impl Core {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
                     // The head may wait, and it must be written: it is part of the state of the compression.
-                    if let (Some(charge), false) = (&entry.charge, entry.heard) {
-                        let (block, unsent) = (entry.block as usize, http2.unsent());
-                        self.unwritten.add(charge.account(), block, unsent);
+                    if let Some(charge) = &entry.charge {
+                        let left = self.unwritten.before(entry.block_end);
+                        let left = left.min(entry.block as usize);
+                        self.unwritten.add(charge.account(), left, http2.unsent());
                     }
                     http2.release(id);
                     leaves = Some((id, http2.queued_of(id))).filter(|(_, queued)| *queued > 0);

@@ -94,7 +94,7 @@ impl Core {
         let is_tunnel = start.asked == Asked::Connect || start.asked == Asked::Upgrade;
         let mut content = Content::of(start.length);
         let mut stream = None;
-        let mut block = 0;
+        let (mut block, mut block_end) = (0, 0);
         let key = match &mut self.codec {
             Codec::Client1(http1) => {
                 if !http1.is_idle() {
@@ -126,6 +126,7 @@ impl Core {
                     })?;
                 stream = Some(id);
                 block = (http2.unsent() - unsent) as u32;
+                block_end = self.unwritten.end(http2.unsent());
                 if self.past == Past::Answered && self.streams.is_empty() {
                     self.past = Past::AtRest;
                 }
@@ -135,7 +136,7 @@ impl Core {
         };
         let entry = self.streams.insert(key);
         entry.id = stream;
-        entry.block = block;
+        (entry.block, entry.block_end) = (block, block_end);
         entry.asked = Some(start.asked);
         entry.begin(content);
         Ok(key)

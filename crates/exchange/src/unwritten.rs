@@ -12,9 +12,13 @@ struct Frames {
     within: usize,
 }
 
-/// Frames of all accounts. It is empty while the peer reads.
+/// Frames of all accounts. There are none while the peer reads.
 #[derive(Debug, Default)]
-pub(crate) struct Unwritten(Vec<Frames>);
+pub(crate) struct Unwritten {
+    frames: Vec<Frames>,
+    /// Bytes of the connection that were written so far.
+    past: u64,
+}
 
 impl Unwritten {
     /// Charges an account for bytes that are anywhere in an output of so many.
@@ -24,27 +28,40 @@ impl Unwritten {
             return;
         }
         let known = self
-            .0
+            .frames
             .iter()
             .position(|frames| frames.charge.account().is(account));
-        let place = known.unwrap_or(self.0.len());
+        let place = known.unwrap_or(self.frames.len());
         if known.is_none() {
-            self.0.push(Frames {
+            self.frames.push(Frames {
                 charge: Charge::new(account.clone()),
                 bytes: 0,
                 within: 0,
             });
         }
-        let frames = &mut self.0[place];
+        let frames = &mut self.frames[place];
         frames.bytes = (frames.bytes + bytes).min(output);
         frames.within = output;
         frames.charge.raise(held(frames.bytes));
     }
 
+    /// The end of an output of so many bytes, counted from the connection's first byte.
+    #[inline]
+    pub(crate) fn end(&self, output: usize) -> u64 {
+        self.past + output as u64
+    }
+
+    /// Bytes of the output in front of such an end.
+    #[inline]
+    pub(crate) fn before(&self, end: u64) -> usize {
+        end.saturating_sub(self.past) as usize
+    }
+
     /// Says that so many bytes of the output were written.
     #[inline]
     pub(crate) fn written(&mut self, bytes: usize) {
-        for frames in &mut self.0 {
+        self.past += bytes as u64;
+        for frames in &mut self.frames {
             frames.within = frames.within.saturating_sub(bytes);
         }
     }
@@ -52,7 +69,7 @@ impl Unwritten {
     /// Credits what was written. `over` gets charges that are empty, which are dropped once no connection's state is borrowed.
     #[inline]
     pub(crate) fn settle(&mut self, freed: &mut Vec<Freed>, over: &mut Vec<Charge>) {
-        if self.0.is_empty() {
+        if self.frames.is_empty() {
             return;
         }
         let gone = |frames: &mut Frames| {
@@ -60,9 +77,9 @@ impl Unwritten {
             freed.extend(frames.charge.set(held(frames.bytes)));
             frames.bytes == 0
         };
-        over.extend(self.0.extract_if(.., gone).map(|frames| frames.charge));
-        if self.0.is_empty() {
-            self.0 = Vec::new();
+        over.extend(self.frames.extract_if(.., gone).map(|frames| frames.charge));
+        if self.frames.is_empty() {
+            self.frames = Vec::new();
         }
     }
 }

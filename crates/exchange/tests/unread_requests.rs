@@ -4,7 +4,7 @@ mod common;
 
 use bytes::Bytes;
 use common::{KIB, head, rest, virtually};
-use lateen_exchange::{Account, Config, Protocol, client};
+use lateen_exchange::{Account, Config, Hold, Protocol, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -73,6 +73,79 @@ fn heads_of_dropped_requests_are_charged_until_the_server_reads_them() {
         assert!((10 * KIB..=30 * KIB).contains(&held), "{held}");
         read_all(server).await;
         assert_eq!(process.held(), 0);
+    });
+}
+
+#[test]
+fn heads_are_charged_though_the_server_has_answered_without_reading_them() {
+    virtually(async {
+        let (handle, mut server) = deaf().await;
+        let account = Account::new(16 << 20);
+        for stream in 0..10 {
+            let exchange = large(&handle, &account);
+            rest().await;
+            // HEADERS with END_STREAM and END_HEADERS: status 204.
+            let answer = [0, 0, 1, 1, 5, 0, 0, 0, 2 * stream + 1, 0x89];
+            server.write_all(&answer).await.expect("it is open");
+            let answered = exchange.answer().await.expect("it has come");
+            assert_eq!(answered.status().code(), 204);
+            assert!(exchange.has_ended());
+            drop(exchange);
+            rest().await;
+        }
+        let held = account.held();
+        assert!((95 * KIB..=110 * KIB).contains(&held), "{held}");
+        read_all(server).await;
+        assert_eq!(account.held(), 0);
+    });
+}
+
+#[test]
+fn a_request_that_was_read_long_ago_is_charged_no_more() {
+    virtually(async {
+        let (handle, mut server) = deaf().await;
+        let [account, other] = [(), ()].map(|()| Account::new(16 << 20));
+        let long = large(&handle, &account);
+        read(&mut server, 10 * KIB).await;
+        let later = large(&handle, &other);
+        rest().await;
+        drop((long, later));
+        rest().await;
+        assert!(account.held() <= 4 * KIB, "{}", account.held());
+        assert!(other.held() >= 8 * KIB, "{}", other.held());
+    });
+}
+
+#[test]
+fn a_full_account_makes_no_request_that_would_wait_for_the_server() {
+    virtually(async {
+        let process = Account::new(1 << 20);
+        let [one, other] = [(), ()].map(|()| process.within(64 * KIB));
+        let (handle, server) = deaf().await;
+        let mut made = 0;
+        while handle.has_room_for(&one) {
+            // Less is charged to nobody at first.
+            let value = "X".repeat(3 * KIB);
+            let small = head("GET", "/", &[("x-small", &value)]);
+            let exchange = handle.request(&small, None).expect("it is ready");
+            exchange.charge(&one);
+            drop(exchange);
+            rest().await;
+            made += 1;
+        }
+        assert!((15..30).contains(&made), "{made}");
+        assert!(one.held() <= 68 * KIB, "{}", one.held());
+        assert!(handle.has_room_for(&other));
+        // What others have left of the process's account says little about this one.
+        let mut rest_of_process = Hold::new(&process.within(1 << 20));
+        let _ = rest_of_process.raise(1 << 20);
+        assert!(process.held() >= process.limit());
+        assert_eq!(handle.has_room_for(&other), handle.unread() == 0);
+        drop(large(&handle, &other));
+        rest().await;
+        assert!(!handle.has_room_for(&other));
+        read_all(server).await;
+        assert!(handle.has_room_for(&one) && handle.has_room_for(&other));
     });
 }
 

@@ -104,6 +104,10 @@ impl Attempt<'_> {
             }
         };
         record.connected(lease.ends());
+        if !lease.handle().has_room_for(account) {
+            // The endpoint does not read what the client has sent before.
+            return broken(record, client, Failure::of(&Error::OverLimit, head, false));
+        }
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {
             Ok(above) => above,

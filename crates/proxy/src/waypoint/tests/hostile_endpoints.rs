@@ -19,6 +19,7 @@ use super::hostile::{answer_first, raw, read_head};
 use super::world::{World, local};
 use super::{answer, connection, get, head, upgrades};
 use crate::testing::{soon, until};
+use crate::waypoint::Accounts;
 
 #[test]
 fn bytes_behind_an_answer_answer_no_other_request() {
@@ -403,6 +404,54 @@ fn an_endpoint_that_breaks_its_answer_off_says_nothing_about_the_clients_connect
                 "{said}: {heard}"
             );
         }
+    });
+}
+
+#[test]
+fn heads_that_an_endpoint_does_not_read_are_no_more_than_the_account_of_their_client_has() {
+    const MIB: usize = 1 << 20;
+    local(async {
+        // The identity has 256 KiB.
+        let accounts = Accounts::new(MIB);
+        let mut world = World::limited(|config| config.accounts = accounts.clone()).await;
+        world.put_service("server", 96, AppProtocol::Http2);
+        world.configure().await;
+        raw(world.endpoint(), |_, mut stream| async move {
+            // SETTINGS, and the acknowledgment of the waypoint's.
+            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
+            stream.write_all(&settings).await.unwrap();
+            std::future::pending::<()>().await;
+        })
+        .await;
+        // Characters that the compression of HTTP/2 leaves as they are. The system's buffers take the first ones.
+        for bytes in [50_000, 3000] {
+            let value = "X".repeat(bytes);
+            let request = head("GET", "/", &[("x-large", &value)]);
+            let mut is_refused = false;
+            for _ in 0..1000 {
+                // The first bytes of each connection are charged to nobody.
+                let client = connection(world.stream().await, Protocol::Http2);
+                let exchange = client.request(&request, None).unwrap();
+                exchange.finish().unwrap();
+                let answer = exchange.answer();
+                match tokio::time::timeout(Duration::from_millis(20), answer).await {
+                    Err(_) => {}
+                    Ok(Ok(answer)) => {
+                        assert_eq!(answer.status().code(), 503);
+                        is_refused = true;
+                        break;
+                    }
+                    // A head that has no room is refused by a reset.
+                    Ok(Err(_)) => {
+                        is_refused = true;
+                        break;
+                    }
+                }
+            }
+            assert!(is_refused, "{} bytes are charged", accounts.held());
+        }
+        let held = accounts.held();
+        assert!((192 * 1024..=320 * 1024).contains(&held), "{held}");
     });
 }
 
