@@ -249,12 +249,9 @@ impl Account {
         free.min().unwrap_or_default()
     }
 
-    /// True if the account, or one above it, has no room. `counts_topmost` says whether the one above all others counts.
-    pub(crate) fn is_full(&self, counts_topmost: bool) -> bool {
-        let mut levels = self
-            .levels()
-            .filter(|level| counts_topmost || level.above.is_some());
-        levels.any(|level| level.room(Part::Answers) == 0)
+    /// True if the account, or one above it, has no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room(Part::Answers) == 0
     }
 
     /// Charges for bytes, and for those of requests among them.

@@ -155,15 +155,10 @@ impl Handle {
         }
     }
 
-    /// HTTP/2: true if a request of this account is to be made. Its head would join the output, though the peer may leave it unread and
-    /// the account may be full. So 4 KiB of frames may wait then, or 64 KiB where the topmost account alone is full: it is others who fill that
-    /// one.
+    /// HTTP/2: true if a request of this account is to be made. The peer may leave its head unread, and the account may be full. So the
+    /// account, with those that are within the same one, may have 4 KiB of frames that wait then.
     pub fn has_room_for(&self, account: &Account) -> bool {
-        let unsent = match &self.0.0.borrow().codec {
-            Codec::Http2(http2) => http2.unsent(),
-            _ => 0,
-        };
-        unsent <= LEAST_SEND || !account.is_full(unsent > TURN)
+        self.0.0.borrow().unread_of(account) <= LEAST_SEND || !account.is_full()
     }
 
     /// HTTP/2: true if the peer has let no content of any exchange through for a second. Content of a further request would wait with

@@ -10,7 +10,7 @@ use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
-use crate::account::{Charge, Freed, Held, Part};
+use crate::account::{Account, Charge, Freed, Held, Part};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
@@ -298,6 +298,15 @@ impl Core {
         }
     }
 
+    /// Bytes of a client's connection of HTTP/2 that the peer does not read, of this account and of those within the same one.
+    #[inline]
+    pub(crate) fn unread_of(&self, account: &Account) -> usize {
+        match self.driver.is_stuck() {
+            true => self.unwritten.beside(account),
+            false => 0,
+        }
+    }
+
     /// Time as HTTP/2 counts it.
     pub(crate) fn now(&self) -> Timestamp {
         let micros = self.origin.elapsed().as_micros();
@@ -567,11 +576,14 @@ impl Core {
         match &mut self.codec {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
-                    // The head may wait, and it must be written: it is part of the state of the compression.
                     if let Some(charge) = &entry.charge {
-                        let left = self.unwritten.before(entry.block_end);
-                        let left = left.min(entry.block as usize);
-                        self.unwritten.add(charge.account(), left, http2.unsent());
+                        // The head may wait, and it must be written: it is part of the state of the compression.
+                        let before = self.unwritten.before(entry.block_end);
+                        let account = charge.account();
+                        self.unwritten.add(account, entry.block as usize, before);
+                        // So may what has become frames since the last turn.
+                        let framed = entry.queued.saturating_sub(http2.queued_of(id));
+                        self.unwritten.add(account, framed, http2.unsent());
                     }
                     http2.release(id);
                     leaves = Some((id, http2.queued_of(id))).filter(|(_, queued)| *queued > 0);

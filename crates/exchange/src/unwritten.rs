@@ -21,9 +21,9 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    /// Charges an account for bytes that are anywhere in an output of so many.
-    pub(crate) fn add(&mut self, account: &Account, bytes: usize, output: usize) {
-        let bytes = bytes.min(output);
+    /// Charges an account for bytes that are anywhere among the first `within` of the output.
+    pub(crate) fn add(&mut self, account: &Account, bytes: usize, within: usize) {
+        let bytes = bytes.min(within);
         if bytes == 0 {
             return;
         }
@@ -40,9 +40,16 @@ impl Unwritten {
             });
         }
         let frames = &mut self.frames[place];
-        frames.bytes = (frames.bytes + bytes).min(output);
-        frames.within = output;
+        frames.within = frames.within.max(within);
+        frames.bytes = (frames.bytes + bytes).min(frames.within);
         frames.charge.raise(held(frames.bytes));
+    }
+
+    /// Bytes of the account, and of those within the same one.
+    pub(crate) fn beside(&self, account: &Account) -> usize {
+        let all = self.frames.iter();
+        let beside = all.filter(|frames| frames.charge.account().is_beside(account));
+        beside.map(|frames| frames.bytes.min(frames.within)).sum()
     }
 
     /// The end of an output of so many bytes, counted from the connection's first byte.

@@ -5,13 +5,12 @@ mod common;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use common::{
-    Exchanges, KIB, PIPE, answer, charged, content, head, keep, preface, rest, virtually,
+    Exchanges, KIB, PIPE, answer, charged, content, head, keep, preface, rest, trailers, virtually,
 };
 use lateen_exchange::{Account, BUFFER, Config, ConnectionError, Error, Protocol, client, server};
 use lateen_h2::Code;
-use lateen_http::{Length, Limits, RawTrailers, Status, Trailers, Version};
+use lateen_http::{Length, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
@@ -213,15 +212,6 @@ fn heads_of_answers_over_http1_that_have_not_ended_count() {
         assert_eq!(account.held(), 0);
         drop((exchange, handle, driver));
     });
-}
-
-/// Trailers of so many bytes.
-fn trailers(bytes: usize) -> Trailers {
-    let text = Bytes::from(format!("x-note{}", "v".repeat(bytes)));
-    let length = text.len();
-    let mut raw = RawTrailers::new(text, Version::Http11, Limits::default()).expect("it is short");
-    raw.field(0..6, 6..length).expect("it is good");
-    raw.canonical()
 }
 
 const CHUNKED: [(&str, &str); 2] = [("transfer-encoding", "chunked"), ("te", "trailers")];

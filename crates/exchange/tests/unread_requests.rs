@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{KIB, head, rest, virtually};
+use common::{KIB, head, rest, trailers, virtually};
 use lateen_exchange::{Account, Config, Hold, Protocol, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
@@ -120,7 +120,8 @@ fn a_request_that_was_read_long_ago_is_charged_no_more() {
 fn a_full_account_makes_no_request_that_would_wait_for_the_server() {
     virtually(async {
         let process = Account::new(1 << 20);
-        let [one, other] = [(), ()].map(|()| process.within(64 * KIB));
+        let namespaces = [(), ()].map(|()| process.within(512 * KIB));
+        let [one, other] = namespaces.map(|namespace| namespace.within(64 * KIB));
         let (handle, server) = deaf().await;
         let mut made = 0;
         while handle.has_room_for(&one) {
@@ -135,17 +136,56 @@ fn a_full_account_makes_no_request_that_would_wait_for_the_server() {
         }
         assert!((15..30).contains(&made), "{made}");
         assert!(one.held() <= 68 * KIB, "{}", one.held());
-        assert!(handle.has_room_for(&other));
-        // What others have left of the process's account says little about this one.
-        let mut rest_of_process = Hold::new(&process.within(1 << 20));
-        let _ = rest_of_process.raise(1 << 20);
+        // Requests of others pass, also when they fill the process.
+        let mut filled = Hold::new(&process.within(1 << 20));
+        let _ = filled.raise(1 << 20);
         assert!(process.held() >= process.limit());
-        assert_eq!(handle.has_room_for(&other), handle.unread() == 0);
+        assert!(handle.has_room_for(&other));
         drop(large(&handle, &other));
         rest().await;
         assert!(!handle.has_room_for(&other));
         read_all(server).await;
         assert!(handle.has_room_for(&one) && handle.has_room_for(&other));
+    });
+}
+
+#[test]
+fn requests_of_one_moment_pass_though_the_account_is_full() {
+    virtually(async {
+        let (handle, server) = deaf().await;
+        read_all(server).await;
+        let account = Account::new(64 * KIB);
+        let mut filled = Hold::new(&account);
+        let _ = filled.raise(64 * KIB);
+        for _ in 0..10 {
+            assert!(handle.has_room_for(&account));
+            drop(large(&handle, &account));
+        }
+        rest().await;
+        assert_eq!(account.held(), 64 * KIB);
+    });
+}
+
+#[test]
+fn trailers_of_a_request_whose_answer_is_complete_are_charged() {
+    virtually(async {
+        let (handle, mut server) = deaf().await;
+        let account = Account::new(16 << 20);
+        let upload = head("POST", "/", &[("transfer-encoding", "chunked")]);
+        let exchange = handle.request(&upload, None).expect("it is ready");
+        exchange.charge(&account);
+        rest().await;
+        // HEADERS with END_STREAM and END_HEADERS: status 204.
+        let answer = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x89];
+        server.write_all(&answer).await.expect("it is open");
+        exchange.answer().await.expect("it has come");
+        let trailers = trailers(10 * KIB);
+        exchange.finish_with(&trailers).expect("it is open");
+        drop(exchange);
+        rest().await;
+        assert!(account.held() >= 8 * KIB, "{}", account.held());
+        read_all(server).await;
+        assert_eq!(account.held(), 0);
     });
 }
 

@@ -12,7 +12,8 @@ use lateen_exchange::{Account, Config, Error, Protocol, client, server};
 use lateen_h2::Timestamp;
 use lateen_http::{
     Asked, Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind,
-    RawRequest, RawResponse, RequestHead, ResponseHead, Rules, Scheme, Status, Version,
+    RawRequest, RawResponse, RawTrailers, RequestHead, ResponseHead, Rules, Scheme, Status,
+    Trailers, Version,
 };
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
@@ -225,4 +226,13 @@ pub fn preface() -> Vec<u8> {
     let mut client = lateen_h2::Connection::client(&config, Timestamp::default());
     let preface = client.output().flatten().copied();
     preface.chain([0, 0, 0, 4, 1, 0, 0, 0, 0]).collect()
+}
+
+/// Trailers of so many bytes.
+pub fn trailers(bytes: usize) -> Trailers {
+    let text = Bytes::from(format!("x-note{}", "v".repeat(bytes)));
+    let length = text.len();
+    let mut raw = RawTrailers::new(text, Version::Http11, Limits::default()).expect("it is short");
+    raw.field(0..6, 6..length).expect("it is good");
+    raw.canonical()
 }

@@ -16,8 +16,8 @@ use lateen_telemetry::RequestFlags;
 use super::choose::Tried;
 use super::dial::{Origin, Terms, open};
 use super::failure::{
-    Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, drained, left, terminated, unopened,
-    untaken,
+    Failed, Failure, Outcome, Repeat, TOO_LATE, broken, cut, drained, left, overflow, terminated,
+    unopened, untaken,
 };
 use super::forward::{Broken, Keys, LAST_FRAME, forward};
 use super::head;
@@ -105,8 +105,8 @@ impl Attempt<'_> {
         };
         record.connected(lease.ends());
         if !lease.handle().has_room_for(account) {
-            // The endpoint does not read what the client has sent before.
-            return broken(record, client, Failure::of(&Error::OverLimit, head, false));
+            tried.put_last(endpoint, lease.remote());
+            return overflow();
         }
         let fresh = websocket_key(session, head, &lease);
         let above = match request(&lease, head, fresh.as_ref()) {

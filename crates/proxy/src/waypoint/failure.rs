@@ -61,6 +61,10 @@ pub(super) const RESET: Answer = Answer {
     status: status(503),
     text: "upstream connect error or disconnect/reset before headers. reset reason: remote reset",
 };
+pub(super) const OVERFLOW: Answer = Answer {
+    status: status(503),
+    text: "upstream connect error or disconnect/reset before headers. reset reason: overflow",
+};
 pub(super) const TOO_LATE: Answer = Answer {
     status: status(504),
     text: "upstream request timeout",
@@ -366,6 +370,16 @@ pub(super) fn untaken(error: &Error) -> Outcome {
         true => Outcome::Again(failed),
         false => Outcome::Fail(failed),
     }
+}
+
+/// The endpoint does not read what clients of the same namespace have sent, and their account has no room for more. Nothing was sent.
+pub(super) fn overflow() -> Outcome {
+    Outcome::Again(Failed {
+        answer: OVERFLOW,
+        flags: RequestFlags::UpstreamOverflow,
+        details: before_answer("overflow"),
+        reason: "the endpoint does not read earlier requests of the client's namespace, and the client's connections hold as much as they may; the endpoint should read, or LATEEN_HTTP_BUFFERS be raised".to_owned(),
+    })
 }
 
 /// The connection to the endpoint ended behind its answer.
