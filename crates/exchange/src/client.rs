@@ -156,9 +156,9 @@ impl Handle {
     }
 
     /// HTTP/2: true if a request of this account is to be made. The peer may leave its head unread, and the account may be full. So the
-    /// account, with those that are within the same one, may have 4 KiB of frames that wait then.
+    /// account, with those that are within the same one, may have 4 KiB of heads of dropped requests that wait then.
     pub fn has_room_for(&self, account: &Account) -> bool {
-        self.0.0.borrow().unread_of(account) <= LEAST_SEND || !account.is_full()
+        self.0.0.borrow().unread_heads(account) <= LEAST_SEND || !account.is_full()
     }
 
     /// HTTP/2: true if the peer has let no content of any exchange through for a second. Content of a further request would wait with

@@ -298,11 +298,12 @@ impl Core {
         }
     }
 
-    /// Bytes of a client's connection of HTTP/2 that the peer does not read, of this account and of those within the same one.
+    /// Bytes of heads of dropped requests that the peer of a client's connection of HTTP/2 does not read, of this account and of those within
+    /// the same one.
     #[inline]
-    pub(crate) fn unread_of(&self, account: &Account) -> usize {
+    pub(crate) fn unread_heads(&self, account: &Account) -> usize {
         match self.driver.is_stuck() {
-            true => self.unwritten.beside(account),
+            true => self.unwritten.heads_beside(account),
             false => 0,
         }
     }
@@ -499,7 +500,7 @@ impl Core {
             if unsent > 0
                 && let Some(charge) = &entry.charge
             {
-                self.unwritten.add(charge.account(), framed, unsent);
+                self.unwritten.add_content(charge.account(), framed, unsent);
             }
             entry.queued = queued;
             entry.is_sending = queued > 0;
@@ -515,7 +516,8 @@ impl Core {
             let gone = |leaving: &mut Leaving| {
                 let queued = http2.queued_of(leaving.id);
                 let framed = leaving.queued.saturating_sub(queued);
-                self.unwritten.add(leaving.charge.account(), framed, unsent);
+                self.unwritten
+                    .add_content(leaving.charge.account(), framed, unsent);
                 leaving.queued = queued;
                 freed.extend(leaving.charge.set(Held {
                     requests: queued,
@@ -580,10 +582,11 @@ impl Core {
                         // The head may wait, and it must be written: it is part of the state of the compression.
                         let before = self.unwritten.before(entry.block_end);
                         let account = charge.account();
-                        self.unwritten.add(account, entry.block as usize, before);
+                        self.unwritten
+                            .add_head(account, entry.block as usize, before);
                         // So may what has become frames since the last turn.
                         let framed = entry.queued.saturating_sub(http2.queued_of(id));
-                        self.unwritten.add(account, framed, http2.unsent());
+                        self.unwritten.add_content(account, framed, http2.unsent());
                     }
                     http2.release(id);
                     leaves = Some((id, http2.queued_of(id))).filter(|(_, queued)| *queued > 0);

@@ -105,7 +105,7 @@ impl Attempt<'_> {
         };
         record.connected(lease.ends());
         if !lease.handle().has_room_for(account) {
-            tried.put_last(endpoint, lease.remote());
+            tried.add_at(endpoint, lease.remote());
             return overflow();
         }
         let fresh = websocket_key(session, head, &lease);

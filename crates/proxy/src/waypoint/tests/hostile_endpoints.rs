@@ -445,7 +445,7 @@ fn heads_that_an_endpoint_does_not_read_are_no_more_than_the_account_of_their_cl
             }
             assert!(is_refused, "{} bytes are charged", accounts.held());
         }
-        let words = ["status=503", "does not read earlier requests"];
+        let words = ["flags=\"UO\"", "does not read earlier requests"];
         world.logged(&words).await;
         let held = accounts.held();
         assert!((192 * 1024..=320 * 1024).contains(&held), "{held}");
