@@ -243,6 +243,7 @@ var departures = []struct {
 	{"decoded paths", func(m *reading) { m.escapesAsTheyCame, m.canonicalPatterns, m.decodedPaths = false, true, true }},
 	{"several fields of a name", func(m *reading) { m.cautiousFields = true }},
 	{"bytes of templates", func(m *reading) { m.fewBytes = false }},
+	{"a list with a value that cannot be read", func(m *reading) { m.wholeLists = true }},
 	{"peers as regular expressions", func(m *reading) { m.regexPeers = false }},
 }
 

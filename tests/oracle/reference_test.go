@@ -41,6 +41,8 @@ type reading struct {
 	// cautiousFields: of several fields of a name each must pass the values of an ALLOW rule, and one is enough for other rules. What keeps
 	// requests out also covers the fields joined with commas. Otherwise a value matches if one of the fields has it.
 	cautiousFields bool
+	// wholeLists: a rule of another action than ALLOW loses all of a list of values of which one cannot be read. Otherwise it loses that value.
+	wholeLists bool
 	// regexPeers: namespaces, and principals by their end, are regular expressions over the whole identity.
 	regexPeers bool
 }
@@ -48,7 +50,7 @@ type reading struct {
 // The readings of the engines.
 var (
 	byTheText = reading{}
-	ours      = reading{presentEmpty: true, emptyAllowsNobody: true, canonicalHosts: true, foldedHostHeader: true, canonicalPatterns: true, decodedPaths: true, parametersOfDots: true, auditsInDryRun: true, cautiousFields: true}
+	ours      = reading{presentEmpty: true, emptyAllowsNobody: true, canonicalHosts: true, foldedHostHeader: true, canonicalPatterns: true, decodedPaths: true, parametersOfDots: true, auditsInDryRun: true, cautiousFields: true, wholeLists: true}
 	istios    = reading{presentEmpty: true, escapesAsTheyCame: true, parametersOfDots: true, fewBytes: true, regexPeers: true}
 )
 
@@ -100,7 +102,7 @@ func (j judge) policy(p *securityv1.AuthorizationPolicy) bool {
 }
 
 // rule says whether a rule matches: one of its sources, one of its operations, and all conditions. A rule with a key that there is not takes no
-// part. Nor does an ALLOW rule with a value that cannot be read; rules of other actions do without the value.
+// part. Nor does an ALLOW rule with a value that cannot be read; rules of other actions do without the value, or without its list.
 func (j judge) rule(rule *securityapi.Rule) bool {
 	for _, w := range rule.GetWhen() {
 		if j.condition(w) == nil {
@@ -195,7 +197,8 @@ func (j judge) condition(c *securityapi.Condition) func(string) bool {
 	}[c.GetKey()]
 }
 
-// lists says whether one of the values matches, if there are any, and none of the others. Values that cannot be read are left out.
+// lists says whether one of the values matches, if there are any, and none of the others. Values that cannot be read are left out, or take their
+// list along.
 func (j judge) lists(values, notValues []string, isValue, is func(string) bool) bool {
 	legible := func(all []string) (kept []string) {
 		for _, v := range all {
@@ -205,7 +208,12 @@ func (j judge) lists(values, notValues []string, isValue, is func(string) bool) 
 		}
 		return kept
 	}
-	values, notValues = legible(values), legible(notValues)
+	if kept := legible(values); len(kept) == len(values) || !j.wholeLists {
+		values = kept
+	} else {
+		values = nil
+	}
+	notValues = legible(notValues)
 	return (len(values) == 0 || slices.ContainsFunc(values, is)) && !slices.ContainsFunc(notValues, is)
 }
 
