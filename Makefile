@@ -46,7 +46,7 @@ test: ## install missing packages, then everything: check, namespaces, the mesh 
 	@$(MAKE) --no-print-directory build
 	@LATEEN_BUILT_PROXY=$(CURDIR)/$(BIN)/lateen-proxy $(TALLY) tests/tiers/test
 
-test-long: ## make test, then fuzzing, soak, leaving and joining, suites through a waypoint, agreement, policies and hostile requests beside Envoy, tests without their guards, CI's run in a bare Debian (3 hours; MINUTES=40 or PARTS="soak, h1_core": parts of it, without make test)
+test-long: ## make test, then fuzzing, soak, leaving and joining, suites through a waypoint, agreement, policies and hostile requests beside Envoy, tests without their guards, CI's run in a bare Debian (5 hours; MINUTES=40 or PARTS="soak, h1_core": parts of it, without make test)
 	@$(LONG) -minutes 0 -only "$(strip $(PARTS))" tests/tiers/test-long # a tree with changes is refused here, and not after an hour
 	@[ -z "$(MINUTES)$(strip $(PARTS))" ] || echo "make test is no part of this run: see that it passes at this commit"
 	@[ "$(MINUTES)" = 0 ] || $(MAKE) --no-print-directory $(if $(MINUTES)$(strip $(PARTS)),build,test)
