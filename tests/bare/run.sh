@@ -13,6 +13,8 @@ needs debootstrap git
 [ $# -gt 0 ] || set -- .ci/run
 kept=${BARE_ROOT:-}
 BARE=${kept:-$(mktemp -d "${TMPDIR:-/tmp}/bare-XXXXXX")}
+mkdir -p "$BARE"
+chmod 755 "$BARE" # it becomes /, which programs of other users must enter
 ended() { [ -n "$kept" ] || rm -rf --one-file-system "$BARE"; }
 trap ended EXIT
 trap 'exit 130' INT TERM
