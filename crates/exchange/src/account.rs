@@ -65,6 +65,9 @@ const BEYOND: usize = 8;
 /// Bytes that hold a header block of usual limits.
 const LEAST_BEYOND: usize = 64 * 1024;
 
+/// Heads and trailers that wait for endpoints of HTTP/2 may have one in so many bytes of the limit of an account that is full.
+const BLOCKS: usize = 8;
+
 /// Connections that wait are woken when one in so many bytes of the limit has become free.
 const STEP: usize = 64;
 
@@ -83,6 +86,8 @@ struct Level {
     all: Tally,
     /// Those of requests among them.
     requests: Tally,
+    /// Bytes of heads and trailers that endpoints of HTTP/2 leave unread.
+    blocks: AtomicUsize,
     /// Open requests of connections of HTTP/2, without the first of each.
     open: AtomicUsize,
     /// Open connections of clients, see [`Account::connect`].
@@ -193,6 +198,7 @@ impl Account {
             limit,
             all: Tally::default(),
             requests: Tally::default(),
+            blocks: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             waiting: Mutex::default(),
@@ -249,9 +255,31 @@ impl Account {
         free.min().unwrap_or_default()
     }
 
-    /// True if the account, or one above it, has no room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.room(Part::Answers) == 0
+    /// True if the account, or one above it, has no room for requests.
+    pub fn is_full(&self) -> bool {
+        self.room(Part::Requests) == 0
+    }
+
+    /// Charges for so many bytes of frames that wait to be written, and for those of header blocks among them.
+    pub(crate) fn charge_frames(&self, bytes: usize, blocks: usize) {
+        self.add(bytes, bytes);
+        for level in self.levels() {
+            level.blocks.fetch_add(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Credits what [`Account::charge_frames`] has charged.
+    pub(crate) fn credit_frames(&self, bytes: usize, blocks: usize) -> Option<Freed> {
+        for level in self.levels() {
+            level.blocks.fetch_sub(blocks, Ordering::Relaxed);
+        }
+        self.subtract(bytes, bytes).then(|| Freed(self.clone()))
+    }
+
+    /// True if heads and trailers that wait for endpoints of HTTP/2 have one in so many bytes of the limit of the account above.
+    pub fn has_many_blocks(&self) -> bool {
+        let Level { limit, blocks, .. } = &*self.0.above.as_ref().unwrap_or(self).0;
+        blocks.load(Ordering::Relaxed) > limit / BLOCKS
     }
 
     /// Charges for bytes, and for those of requests among them.
@@ -382,19 +410,41 @@ impl Charge {
     /// Charges for what is held in all, as far as it is more than before.
     #[inline]
     pub(crate) fn raise(&mut self, held: Held) {
-        let all = Self::due(held.all()).max(self.bytes);
-        let requests = Self::due(held.requests).max(self.requests);
+        self.add(Self::due(held.all()), Self::due(held.requests));
+    }
+
+    /// Charges for what is held in all.
+    #[inline]
+    pub(crate) fn set(&mut self, held: Held) -> Option<Freed> {
+        self.set_due(Self::due(held.all()), Self::due(held.requests))
+    }
+
+    /// Charges for what a request that is over has left in the queue, as far as it is more than before. Nothing of it is free: an endpoint could
+    /// collect many such requests.
+    pub(crate) fn raise_left(&mut self, bytes: usize) {
+        let due = bytes.next_multiple_of(UNIT);
+        self.add(due, due);
+    }
+
+    /// The same as [`Charge::raise_left`], also if it is less.
+    pub(crate) fn set_left(&mut self, bytes: usize) -> Option<Freed> {
+        let due = bytes.next_multiple_of(UNIT);
+        self.set_due(due, due)
+    }
+
+    /// Charges so many bytes, and those of requests among them, as far as they are more than before.
+    #[inline]
+    fn add(&mut self, all: usize, requests: usize) {
+        let (all, requests) = (all.max(self.bytes), requests.max(self.requests));
         if (all, requests) != (self.bytes, self.requests) {
             self.account.add(all - self.bytes, requests - self.requests);
             (self.bytes, self.requests) = (all, requests);
         }
     }
 
-    /// Charges for what is held in all.
     #[inline]
-    pub(crate) fn set(&mut self, held: Held) -> Option<Freed> {
-        self.raise(held);
-        let (all, requests) = (Self::due(held.all()), Self::due(held.requests));
+    fn set_due(&mut self, all: usize, requests: usize) -> Option<Freed> {
+        self.add(all, requests);
         if (all, requests) == (self.bytes, self.requests) {
             return None;
         }

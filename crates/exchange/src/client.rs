@@ -32,7 +32,8 @@ pub fn open<IO: AsyncRead + AsyncWrite + Unpin>(
     let codec = match config.protocol {
         Protocol::Http1 => Codec::Client1(ClientConnection::new(config.http1)),
         Protocol::Http2 => {
-            let http2 = lateen_h2::Connection::client(&config.http2, Timestamp::default());
+            let mut http2 = lateen_h2::Connection::client(&config.http2, Timestamp::default());
+            http2.note_frames();
             Codec::Http2(Box::new(http2))
         }
     };
@@ -155,10 +156,23 @@ impl Handle {
         }
     }
 
+    /// HTTP/2: bytes of heads and trailers of this account, and of those within the same one, while the peer is known to read nothing.
+    pub fn unread_blocks(&self, account: &Account) -> usize {
+        let core = self.0.0.borrow();
+        match core.is_unread() {
+            true => core.unwritten.blocks_beside(account),
+            false => 0,
+        }
+    }
+
     /// HTTP/2: true if a request of this account is to be made. The peer may leave its head unread, and the account may be full. So the
-    /// account, with those that are within the same one, may have 4 KiB of heads of dropped requests that wait then.
+    /// account, with those that are within the same one, may have 4 KiB of heads and trailers that wait then, and an
+    /// eighth of the limit of the account above on all connections.
+    #[inline]
     pub fn has_room_for(&self, account: &Account) -> bool {
-        self.0.0.borrow().unread_heads(account) <= LEAST_SEND || !account.is_full()
+        !self.0.0.borrow().is_unread()
+            || !account.is_full()
+            || self.unread_blocks(account) <= LEAST_SEND && !account.has_many_blocks()
     }
 
     /// HTTP/2: true if the peer has let no content of any exchange through for a second. Content of a further request would wait with
@@ -260,8 +274,10 @@ impl Deref for Exchange {
 
 impl Exchange {
     /// Charges the account of the peer that asks for it with what the exchange holds from now on: content of the answer that waits for its
-    /// reader, and content of the request that waits for the wire. The request's head counts if the exchange is dropped before the
-    /// head is written.
+    /// reader, and content of the request that waits for the wire. Frames of the request count until they are written, also if the exchange
+    /// is dropped before: over HTTP/2 they go to the wire all the same.
+    ///
+    /// Call it at once: frames that were made before may be charged to nobody.
     ///
     /// Beyond the limit an exchange of HTTP/2 fails with [`Error::OverLimit`], and one of HTTP/1 is read no more.
     pub fn charge(&self, account: &Account) {
@@ -269,6 +285,7 @@ impl Exchange {
         if let Some(entry) = core.streams.get_mut(self.stream.key) {
             entry.charge = Some(Charge::new(account.clone()));
         }
+        core.charge_unread();
     }
 
     /// True if the whole request was written and the whole answer has come. What is dropped before is reset over HTTP/2.

@@ -1,5 +1,7 @@
 //! State of one connection, which its driver and its exchanges share: the codec, and the content and wakers of each exchange.
 
+mod charging;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -7,23 +9,24 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lateen_h1::{ClientConnection, ServerConnection};
-use lateen_h2::{StreamId, Timestamp};
+use lateen_h2::{Code, StreamId, Timestamp};
 use lateen_http::FramedRequest;
 
-use crate::account::{Account, Charge, Freed, Held, Part};
+use crate::account::{Charge, Freed};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::entry::{Entry, Key, Remains};
 use crate::error::{ConnectionError, Error};
+use crate::inbox::LARGE;
 use crate::shared::{Driven, DriverWaker};
 use crate::stalled_window::StalledWindow;
 use crate::unwritten::Unwritten;
 
-/// A connection's output takes one in so many bytes of what is free in its account.
-const SEND_PART: usize = 8;
-
 /// Bytes of output that a connection may always have waiting, so that answers leave memory.
 pub(crate) const LEAST_SEND: usize = 4096;
+
+/// Requests whose room in the queue stays in any case.
+const KEPT: usize = 16;
 
 /// The state of a connection; clones share it.
 pub(crate) type Shared = crate::shared::Shared<Core>;
@@ -68,8 +71,6 @@ pub(crate) enum Past {
 pub(crate) struct Leaving {
     pub(crate) id: StreamId,
     pub(crate) charge: Charge,
-    /// Bytes that waited at the end of the last turn.
-    queued: usize,
 }
 
 #[derive(Debug)]
@@ -110,8 +111,10 @@ pub(crate) struct Core {
     pub(crate) sending: Vec<Key>,
     /// Exchanges of HTTP/2 that were let go while something of theirs waited.
     pub(crate) leaving: Vec<Leaving>,
-    /// A client of HTTP/2: frames in the output that no exchange is charged with.
+    /// A client of HTTP/2: frames in the output, and the accounts that pay for them.
     pub(crate) unwritten: Unwritten,
+    /// The number of the turn. It goes round.
+    pub(crate) turn: u32,
     /// HTTP/2: the window that the peer gives us.
     pub(crate) window: StalledWindow,
     /// A client of HTTP/2: what the peer has answered so far.
@@ -151,6 +154,7 @@ impl Shared {
             sending: Vec::new(),
             leaving: Vec::new(),
             unwritten: Unwritten::default(),
+            turn: 0,
             window: StalledWindow::default(),
             past: Past::New,
             pings: 0,
@@ -173,6 +177,14 @@ impl Shared {
             Some(wakers.flatten().collect())
         });
         self.stop_waiting();
+    }
+
+    /// Drops what a connection of HTTP/2 would write, for it is no longer driven. Exchanges that live on would keep it.
+    pub(crate) fn drop_output(&self) {
+        if let Codec::Http2(http2) = &mut self.borrow().codec {
+            http2.drop_output();
+        }
+        self.settle();
     }
 
     /// Says to the accounts that the connection reads no more, so that it does not count among those that wait for room.
@@ -240,24 +252,6 @@ impl Shared {
             self.wake();
         }
     }
-
-    /// Brings accounts up to date at the end of a turn. True if there is a reason for another one: the socket may be read again, or
-    /// more may be written.
-    pub(crate) fn settle(&self) -> bool {
-        let (freed, over, goes_on) = {
-            let core = &mut *self.borrow();
-            let (freed, over) = core.settle_all();
-            core.note_window();
-            // A stream that takes nothing will wake the task.
-            let writes = core.limit_buffers() && !core.driver.is_stuck();
-            // A connection that failed reads no more.
-            let reads = core.ended.is_none() && core.is_starved && core.has_room();
-            (freed, over, writes || reads)
-        };
-        drop(over);
-        freed.into_iter().for_each(Freed::tell);
-        goes_on
-    }
 }
 
 impl Driven for Core {
@@ -298,14 +292,10 @@ impl Core {
         }
     }
 
-    /// Bytes of heads of dropped requests that the peer of a client's connection of HTTP/2 does not read, of this account and of those within
-    /// the same one.
+    /// True while the stream below takes nothing. Then frames wait for the peer of a client's connection of HTTP/2 to read.
     #[inline]
-    pub(crate) fn unread_heads(&self, account: &Account) -> usize {
-        match self.driver.is_stuck() {
-            true => self.unwritten.heads_beside(account),
-            false => 0,
-        }
+    pub(crate) fn is_unread(&self) -> bool {
+        self.driver.is_stuck()
     }
 
     /// Time as HTTP/2 counts it.
@@ -424,10 +414,7 @@ impl Core {
             Codec::Server1(http1) => http1.advance(bytes),
             Codec::Client1(http1) => http1.advance(bytes),
             Codec::Tunnel(tunnel) => tunnel.advance(bytes),
-            Codec::Http2(http2) => {
-                self.unwritten.written(bytes.min(http2.unsent()));
-                http2.advance(bytes);
-            }
+            Codec::Http2(http2) => http2.advance(bytes),
             Codec::Moving => {}
         }
     }
@@ -447,129 +434,31 @@ impl Core {
         }
     }
 
-    /// Bytes that count for the peer's account.
-    pub(crate) fn weight(&self) -> Held {
-        let (incomplete, answers) = match &self.codec {
-            Codec::Server1(http1) => (http1.incomplete(), http1.queued()),
-            Codec::Http2(http2) => (http2.incomplete(), http2.queued()),
-            _ => (0, self.queued()),
-        };
-        Held {
-            requests: self.held + self.input.len() + incomplete,
-            answers,
+    /// Copies input of HTTP/1 that waits for the end of an exchange, and is much less than the read buffer that it keeps alive.
+    pub(crate) fn settle_input(&mut self) {
+        if (1..LARGE).contains(&self.input.len()) {
+            self.input = Bytes::copy_from_slice(&self.input);
         }
     }
 
-    /// Charges accounts for what the connection, or a client's exchange, holds now.
-    #[inline]
-    pub(crate) fn settle(&mut self, key: Key) -> Option<Freed> {
-        if self.charge.is_some() {
-            let (weight, open) = (self.weight(), self.streams.len());
-            let is_http2 = self.is_http2();
-            let charge = self.charge.as_mut()?;
-            if is_http2 {
-                charge.set_open(open);
-            }
-            return charge.set(weight);
+    /// Gives memory back that many more exchanges took than are open now.
+    pub(crate) fn shrink(&mut self) {
+        self.streams.shrink();
+        let waiting = self.incoming.len();
+        if self.incoming.capacity() > KEPT.max(4 * waiting) {
+            self.incoming.shrink_to(waiting);
         }
-        let entry = self.streams.get_mut(key)?;
-        let mut held = entry.weight();
-        let charge = entry.charge.as_mut()?;
-        held.answers += self.codec.incomplete1();
-        charge.set(held)
-    }
-
-    /// The same at the end of a turn, with what exchanges have sent. Returns charges that are over as well.
-    fn settle_all(&mut self) -> (Vec<Freed>, Vec<Charge>) {
-        let (mut freed, mut over) = (Vec::new(), Vec::new());
-        if self.charge.is_some() {
-            let weight = self.weight();
-            freed.extend(self.charge.as_mut().and_then(|charge| charge.set(weight)));
-        }
-        let unsent = match &self.codec {
-            Codec::Http2(http2) => http2.unsent(),
-            _ => 0,
-        };
-        let mut sending = std::mem::take(&mut self.sending);
-        sending.retain(|&key| {
-            let queued = self.queued_of(key);
-            let Some(entry) = self.streams.get_mut(key) else {
-                return false;
-            };
-            let framed = entry.queued.saturating_sub(queued);
-            if unsent > 0
-                && let Some(charge) = &entry.charge
-            {
-                self.unwritten.add_content(charge.account(), framed, unsent);
-            }
-            entry.queued = queued;
-            entry.is_sending = queued > 0;
-            let mut held = entry.weight();
-            if let Some(charge) = &mut entry.charge {
-                held.answers += self.codec.incomplete1();
-                freed.extend(charge.set(held));
-            }
-            entry.is_sending
-        });
-        self.sending = sending;
         if let Codec::Http2(http2) = &mut self.codec {
-            let gone = |leaving: &mut Leaving| {
-                let queued = http2.queued_of(leaving.id);
-                let framed = leaving.queued.saturating_sub(queued);
-                self.unwritten
-                    .add_content(leaving.charge.account(), framed, unsent);
-                leaving.queued = queued;
-                freed.extend(leaving.charge.set(Held {
-                    requests: queued,
-                    answers: 0,
-                }));
-                queued == 0
-            };
-            let gone = self.leaving.extract_if(.., gone);
-            over.extend(gone.map(|leaving| leaving.charge));
-            self.unwritten.settle(&mut freed, &mut over);
+            http2.shrink();
         }
-        (freed, over)
-    }
-
-    /// Bytes of an exchange that wait for the wire.
-    fn queued_of(&mut self, key: Key) -> usize {
-        let id = self.streams.get(key).and_then(|entry| entry.id);
-        match (&mut self.codec, id) {
-            (Codec::Http2(http2), Some(id)) => http2.queued_of(id),
-            _ => self.queued(),
-        }
-    }
-
-    /// Has a connection of HTTP/2 take no more of the account than others leave. True if there is credit to write, or room to tell
-    /// of, that was not there before.
-    fn limit_buffers(&mut self) -> bool {
-        let (Codec::Http2(http2), Some(charge)) = (&mut self.codec, &self.charge) else {
-            return false;
-        };
-        let had_news = http2.worth_telling() > 0;
-        let mut grants = false;
-        // Rounded down to a power of two, so that it seldom changes.
-        let free = charge.room(Part::Requests) / 2;
-        let allowance = free.checked_ilog2().map_or(0, |bits| 1 << bits.min(31));
-        if allowance != self.allowance {
-            self.allowance = allowance;
-            http2.set_most(allowance.max(lateen_h2::FLOOR));
-            http2.set_allowance(allowance.max(lateen_h2::FLOOR));
-            grants = http2.has_framed();
-        }
-        http2.set_send_total(send_limit(charge));
-        grants || !had_news && http2.worth_telling() > 0
-    }
-
-    /// Bytes that may wait for the wire on a connection of HTTP/1.
-    pub(crate) fn send_buffer(&self) -> usize {
-        let most = self.config.send_buffer;
-        let charge = self.charge.as_ref();
-        charge.map_or(most, |charge| most.min(send_limit(charge)))
     }
 
     fn let_go(&mut self, key: Key) -> Remains {
+        let has_blocks = |entry: &Entry| entry.block_turn == self.turn && entry.charge.is_some();
+        if self.streams.get(key).is_some_and(has_blocks) {
+            // They must be written, for they are part of the state of the compression. Their stream is not known any more at the end of the turn.
+            self.charge_framed();
+        }
         let Some(entry) = self.streams.get_mut(key) else {
             return ([None, None], None);
         };
@@ -578,15 +467,11 @@ impl Core {
         match &mut self.codec {
             Codec::Http2(http2) => {
                 if let Some(id) = entry.id {
-                    if let Some(charge) = &entry.charge {
-                        // The head may wait, and it must be written: it is part of the state of the compression.
-                        let before = self.unwritten.before(entry.block_end);
-                        let account = charge.account();
-                        self.unwritten
-                            .add_head(account, entry.block as usize, before);
-                        // So may what has become frames since the last turn.
-                        let framed = entry.queued.saturating_sub(http2.queued_of(id));
-                        self.unwritten.add_content(account, framed, http2.unsent());
+                    let is_full = |charge: &Charge| charge.account().is_full();
+                    let is_full = entry.charge.as_ref().is_some_and(is_full);
+                    if is_full && !entry.is_tunnel && http2.queued_of(id) > 0 {
+                        // Nobody waits for it any more, and the account has no room for what the endpoint may never take.
+                        http2.reset(id, Code::CANCEL);
                     }
                     http2.release(id);
                     leaves = Some((id, http2.queued_of(id))).filter(|(_, queued)| *queued > 0);
@@ -604,15 +489,34 @@ impl Core {
         }
         let mut remains = self.streams.remove(key);
         if let Some((id, queued)) = leaves
-            && let Some(charge) = remains.1.take()
+            && let Some(mut charge) = remains.1.take()
         {
-            self.leaving.push(Leaving { id, charge, queued });
+            charge.raise_left(queued);
+            self.leaving.push(Leaving { id, charge });
         }
         remains
     }
 }
 
-/// Bytes that may wait for a peer that does not read: the less is free, the fewer.
-fn send_limit(charge: &Charge) -> usize {
-    (charge.room(Part::Answers) / SEND_PART).max(LEAST_SEND)
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::config::Protocol;
+    use crate::inbox::BUFFER;
+
+    #[test]
+    fn input_that_waits_does_not_keep_its_read_buffer() {
+        let codec = Codec::Server1(ServerConnection::new(lateen_h1::Config::default()));
+        let shared = Shared::new(codec, Rc::new(Config::new(Protocol::Http1)));
+        let core = &mut *shared.borrow();
+        let mut buffer = BytesMut::from(&[b'x'; BUFFER][..]);
+        core.input = buffer.split_to(10).freeze();
+        buffer.clear();
+        assert!(!buffer.try_reclaim(BUFFER));
+        core.settle_input();
+        assert!(buffer.try_reclaim(BUFFER));
+        assert_eq!(core.input, [b'x'; 10][..]);
+    }
 }

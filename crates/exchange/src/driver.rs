@@ -196,5 +196,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
 impl<IO> Drop for Driver<IO> {
     fn drop(&mut self) {
         self.shared.end(ConnectionError::Closed);
+        self.shared.drop_output();
     }
 }

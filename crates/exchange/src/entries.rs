@@ -6,6 +6,9 @@ use std::hash::BuildHasherDefault;
 use crate::entry::{Entry, Key, Remains};
 use crate::spread::Spread;
 
+/// Slots that stay in any case.
+const KEPT: usize = 32;
+
 /// The open exchanges. An exchange moves no bytes when it begins and when it ends: its slot is filled and emptied in place.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
@@ -86,6 +89,21 @@ impl Entries {
         self.slots.iter_mut()
     }
 
+    /// Gives memory back that many more exchanges took than are open.
+    pub(crate) fn shrink(&mut self) {
+        if self.slots.capacity() <= KEPT.max(4 * self.len()) {
+            return;
+        }
+        let mut slots = Vec::with_capacity(self.len());
+        for place in self.places.values_mut() {
+            let entry = std::mem::take(&mut self.slots[*place as usize]);
+            *place = slots.len() as u32;
+            slots.push(entry);
+        }
+        (self.slots, self.vacant, self.last) = (slots, Vec::new(), None);
+        self.places.shrink_to_fit();
+    }
+
     /// Gives memory back if no exchange is open.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() {
@@ -97,6 +115,27 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_exchanges_do_not_keep_the_room_of_many() {
+        let mut entries = Entries::default();
+        for key in 0..1000 {
+            entries.insert(key).held = key as usize;
+        }
+        for key in (0..1000).filter(|key| key % 250 != 7) {
+            entries.remove(key);
+        }
+        entries.shrink();
+        assert!(entries.slots.capacity() <= KEPT && entries.vacant.capacity() <= KEPT);
+        assert_eq!(entries.len(), 4);
+        for key in [7, 257, 507, 757] {
+            let held = entries.get(key).map(|entry| entry.held);
+            assert_eq!(held, Some(key as usize));
+        }
+        assert_eq!(entries.insert(1000).held, 0);
+        entries.remove(7);
+        assert_eq!(entries.get(757).map(|entry| entry.held), Some(757));
+    }
 
     #[test]
     fn a_slot_is_empty_when_it_is_used_again() {

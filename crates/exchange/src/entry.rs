@@ -25,9 +25,8 @@ pub(crate) struct Entry {
     pub(crate) handed_out: usize,
     /// Bytes of the request's head, to a server. They count for as long as the exchange is open.
     pub(crate) head: usize,
-    /// A client of HTTP/2: bytes of the request's head in the output, and where they end; see `Unwritten::end`.
-    pub(crate) block: u32,
-    pub(crate) block_end: u64,
+    /// A client of HTTP/2: the last turn in which a header block may have been made.
+    pub(crate) block_turn: u32,
     /// A client's exchange: what its peer's account is charged with for it.
     pub(crate) charge: Option<Charge>,
     /// Bytes of ours that waited for the wire at the end of the last turn. They are charged too.

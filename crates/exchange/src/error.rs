@@ -41,6 +41,9 @@ pub enum ConnectionError {
     /// A PING was not answered in time; see [`Timeouts::ping_timeout`](crate::Timeouts::ping_timeout).
     #[error("peer did not answer a PING in time")]
     PingTimeout,
+    /// A server of HTTP/2 did not read in a minute what waited for it at its beginning. The clients' accounts paid for their frames of it.
+    #[error("peer did not read for a minute what waited for it")]
+    Unread,
     /// An exchange on HTTP/1 was dropped before it was complete, so the connection cannot go on.
     #[error("connection ended because an exchange was dropped before it was complete")]
     Abandoned,

@@ -95,7 +95,7 @@ pub(crate) fn http1_trailers(
     limits: Limits,
 ) -> Result<Trailers, Refusal> {
     let bytes = trailers.fields.buffer();
-    let mut raw = RawTrailers::new(bytes.clone(), Version::Http11, limits)?;
+    let mut raw = RawTrailers::new(owned(bytes), Version::Http11, limits)?;
     for field in trailers.fields.iter() {
         raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
     }

@@ -14,8 +14,8 @@ pub const BUFFER: usize = 32 * 1024;
 /// A piece of this length is kept as a part of its buffer.
 pub(crate) const LARGE: usize = BUFFER / 4;
 
-/// Copied pieces are gathered up to this length.
-const GATHERED: usize = 128 * 1024;
+/// Copied pieces are gathered up to this length. Parts of them keep all of them alive.
+const GATHERED: usize = BUFFER;
 
 /// Received content in order of arrival.
 #[derive(Debug, Default)]

@@ -428,7 +428,7 @@ impl Core {
         let mut held = entry.weight();
         held.answers += bytes;
         entry.charge.as_mut().is_none_or(|charge| {
-            let admits = charge.admits(held.all());
+            let admits = held.answers <= FREE || charge.admits(held.all());
             if admits {
                 charge.raise(held);
             }

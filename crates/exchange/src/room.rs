@@ -32,7 +32,8 @@ impl Core {
         let charge = entry.charge.as_mut()?;
         held.answers += self.codec.incomplete1();
         charge.raise(held);
-        Some((charge, Part::Answers, held.all()))
+        // Content that waits for the endpoint must not stop the answer that would drop it.
+        Some((charge, Part::Answers, held.answers))
     }
 
     /// True if input of HTTP/1 may be read.

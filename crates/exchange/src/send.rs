@@ -94,7 +94,6 @@ impl Core {
         let is_tunnel = start.asked == Asked::Connect || start.asked == Asked::Upgrade;
         let mut content = Content::of(start.length);
         let mut stream = None;
-        let (mut block, mut block_end) = (0, 0);
         let key = match &mut self.codec {
             Codec::Client1(http1) => {
                 if !http1.is_idle() {
@@ -112,7 +111,6 @@ impl Core {
                     content = Content::Open;
                 }
                 let end = content == Content::None;
-                let unsent = http2.unsent();
                 let id = http2
                     .request_with(None, end, |writer| fields.http2(writer))
                     .map_err(|error| match error {
@@ -125,8 +123,6 @@ impl Core {
                         }
                     })?;
                 stream = Some(id);
-                block = (http2.unsent() - unsent) as u32;
-                block_end = self.unwritten.end(http2.unsent());
                 if self.past == Past::Answered && self.streams.is_empty() {
                     self.past = Past::AtRest;
                 }
@@ -136,7 +132,7 @@ impl Core {
         };
         let entry = self.streams.insert(key);
         entry.id = stream;
-        (entry.block, entry.block_end) = (block, block_end);
+        entry.block_turn = self.turn;
         entry.asked = Some(start.asked);
         entry.begin(content);
         Ok(key)
@@ -281,6 +277,7 @@ impl Core {
             return Err(WriteError::TooLong.into());
         }
         let id = entry.id;
+        self.limit_content(key);
         let room = self.room(key).min(bytes.len());
         if room == 0 {
             if let (Codec::Http2(http2), Some(id)) = (&mut self.codec, id) {
@@ -288,7 +285,7 @@ impl Core {
             }
             return Ok(false);
         }
-        let piece = bytes.split_to(room);
+        let piece = lateen_h2::pieces::take(bytes, room);
         match (&mut self.codec, id) {
             (Codec::Http2(http2), Some(id)) => http2.send(id, piece).map_err(|_| Error::Over)?,
             (Codec::Server1(http1), _) => http1.send(piece)?,
@@ -364,6 +361,7 @@ impl Core {
         }
         if let Some(entry) = self.streams.get_mut(key) {
             entry.sent = true;
+            entry.block_turn = self.turn;
         }
         if let Some(lines) = trailers {
             // They may wait behind content.

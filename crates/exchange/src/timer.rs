@@ -20,6 +20,10 @@ use crate::transport::Transport;
 /// that its client has left.
 const STARVED: Duration = Duration::from_secs(60);
 
+/// The time in which an endpoint of HTTP/2 reads all frames that wait at its beginning. Clients may be gone for long, and their accounts pay
+/// for the frames. Requests that are open keep such a connection, so it would never be idle.
+const UNREAD: Duration = STARVED;
+
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
@@ -49,6 +53,10 @@ pub(crate) struct Timer {
     drained: Duration,
     /// The time for which an answer, or the rest of a request, has had no room.
     starved: Duration,
+    /// The time for which the peer has not read all that waited at the beginning of it.
+    unread: Duration,
+    /// The bytes that will have left when it has.
+    mark: u64,
 }
 
 /// The wake of a timer, which is told apart from others: a connection has many turns for each check.
@@ -114,6 +122,8 @@ impl Timer {
             idle: Duration::ZERO,
             drained: Duration::ZERO,
             starved: Duration::ZERO,
+            unread: Duration::ZERO,
+            mark: 0,
         }
     }
 
@@ -189,6 +199,19 @@ impl Timer {
                 return Err(ConnectionError::PingTimeout);
             }
         }
+        // Nobody pays for what answers an endpoint's PING frames and the like, so it may not wait any longer than what is charged.
+        let mut is_behind = false;
+        if let Codec::Http2(http2) = &core.codec
+            && http2.notes_frames()
+        {
+            is_behind = sent < self.mark;
+            if !is_behind {
+                self.mark = sent + http2.unsent() as u64;
+            }
+        }
+        if grow(&mut self.unread, is_behind) >= UNREAD {
+            return Err(ConnectionError::Unread);
+        }
         if grow(&mut self.head, is_in_head) >= self.times.head {
             core.refuse_slow_head();
             return Err(ConnectionError::HeadTimeout);
@@ -205,8 +228,11 @@ impl Timer {
         for entry in core.streams.iter_mut() {
             entry.inbox.settle();
         }
+        core.settle_input();
         if is_idle || matches!(core.codec, Codec::Tunnel(_)) {
             core.rest();
+        } else {
+            core.shrink();
         }
         // A peer that answers no PING of the drain, or takes no byte, would keep the connection for ever.
         let (is_drained, has_rest) = (core.is_drained(), core.has_rest());

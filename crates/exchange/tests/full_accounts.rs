@@ -4,9 +4,10 @@ mod common;
 
 use bytes::Bytes;
 use common::{
-    Exchanges, KIB, PIPE, answer, charged, content, head, keep, pattern, preface, rest, virtually,
+    Exchanges, KIB, PIPE, PROTOCOLS, SETTINGS, answer, charged, content, head, keep, patient,
+    pattern, preface, rest, virtually,
 };
-use lateen_exchange::{Account, Config, Error, Protocol, client, server};
+use lateen_exchange::{Account, Config, Error, Hold, Protocol, client, server};
 use lateen_http::{
     FieldName, FieldValue, Length, Limits, PeerKind, RawTrailers, Status, Trailers, Version,
 };
@@ -96,6 +97,94 @@ fn small_messages_of_http1_pass_though_others_fill_the_account() {
             rest().await;
         }
     });
+}
+
+/// A server that reads no more than the pipe holds, and has granted large windows.
+async fn deaf_endpoint(protocol: Protocol) -> (client::Handle, DuplexStream) {
+    let (ours, mut theirs) = duplex(KIB);
+    let (handle, connection) = client::open(ours, patient(protocol));
+    spawn_local(connection);
+    if protocol == Protocol::Http2 {
+        // INITIAL_WINDOW_SIZE, and a WINDOW_UPDATE of the connection.
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff];
+        let grant = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0, 0];
+        let acknowledged = &SETTINGS[9..];
+        let said = [&settings[..], &grant, acknowledged].concat();
+        theirs.write_all(&said).await.expect("there is room");
+        rest().await;
+    }
+    (handle, theirs)
+}
+
+/// An upload in pieces of 1 KiB, as many as there is room for. Turns of the timer make frames meanwhile.
+async fn upload(handle: &client::Handle, account: &Account) -> client::Exchange {
+    let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
+    let exchange = handle.request(&chunked, None).expect("it is ready");
+    exchange.charge(account);
+    let long = std::time::Duration::from_secs(5);
+    while let Ok(sent) = tokio::time::timeout(long, exchange.send(pattern(KIB))).await {
+        sent.expect("it is open");
+    }
+    exchange
+}
+
+#[test]
+fn uploads_that_nobody_takes_wait_with_little_each_while_their_account_is_full() {
+    // HTTP/2 has frames beside: 4 KiB, and those that one queue fills them up with.
+    for (protocol, most) in [(Protocol::Http1, 8 * KIB), (Protocol::Http2, 16 * KIB)] {
+        virtually(async {
+            let process = Account::new(256 * KIB);
+            let _others = full(&process.within(256 * KIB)).await;
+            let own = process.within(256 * KIB);
+            // One after the other they would be over before the last one is full.
+            let uploads: Vec<_> = (0..10)
+                .map(|_| {
+                    let own = own.clone();
+                    spawn_local(async move {
+                        let (handle, server) = deaf_endpoint(protocol).await;
+                        (upload(&handle, &own).await, server)
+                    })
+                })
+                .collect();
+            let mut ends = Vec::new();
+            for upload in uploads {
+                ends.push(upload.await.expect("no panic"));
+            }
+            let held = own.held();
+            assert!(held <= 10 * most, "{protocol:?}: {held}");
+            assert!(held >= 10 * 4 * KIB, "{protocol:?}: {held}");
+        });
+    }
+}
+
+#[test]
+fn an_early_answer_is_read_though_the_account_is_full_and_content_waits() {
+    for protocol in PROTOCOLS {
+        virtually(async {
+            let process = Account::new(256 * KIB);
+            let _others = full(&process.within(256 * KIB)).await;
+            let mut rest = Hold::new(&process);
+            let _ = rest.raise(16 * KIB);
+            let (handle, mut server) = deaf_endpoint(protocol).await;
+            let exchange = upload(&handle, &process.within(256 * KIB)).await;
+            let head: &[u8] = match protocol {
+                Protocol::Http1 => b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n",
+                // HEADERS with END_HEADERS: status 200. DATA of 1000 bytes follows.
+                Protocol::Http2 => &[
+                    0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88, 0, 3, 0xe8, 0, 1, 0, 0, 0, 1,
+                ],
+            };
+            let said = [head, &[7; 1000]].concat();
+            // The pipe holds less.
+            spawn_local(async move {
+                let _ = server.write_all(&said).await;
+                std::future::pending::<()>().await;
+            });
+            let answered = answer(&exchange).await.expect("an answer");
+            assert_eq!(answered.status(), Status::OK);
+            assert_eq!(content(&exchange).await.expect("content").len(), 1000);
+        });
+    }
 }
 
 #[test]
@@ -372,10 +461,7 @@ fn trailers_of_a_request_that_wait_behind_its_content_are_charged() {
         let (mut peer, ours) = duplex(PIPE);
         let (handle, connection) = client::open(ours, Config::new(Protocol::Http2));
         spawn_local(connection);
-        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-        let acknowledged = [0, 0, 0, 4, 1, 0, 0, 0, 0];
-        let said = [settings, acknowledged].concat();
-        peer.write_all(&said).await.expect("there is room");
+        peer.write_all(&SETTINGS).await.expect("there is room");
         rest().await;
         let chunked = head("POST", "/", &[("transfer-encoding", "chunked")]);
         // It takes the window of the connection.

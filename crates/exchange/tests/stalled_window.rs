@@ -5,14 +5,11 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PIPE, head, virtually};
+use common::{PIPE, SETTINGS, head, virtually};
 use lateen_exchange::{Account, Config, Protocol, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
-
-/// An empty SETTINGS frame, and the acknowledgment of the client's.
-const SETTINGS: [u8; 18] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
 
 /// A WINDOW_UPDATE frame.
 fn grant(stream: u8, bytes: u32) -> Vec<u8> {

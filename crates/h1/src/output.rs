@@ -7,6 +7,15 @@ use bytes::{Buf, Bytes};
 /// Capacity that an empty buffer keeps, in bytes.
 const KEPT: usize = 4096;
 
+/// Payloads below this many bytes are copied: a piece by reference takes 32 bytes, and its own allocation.
+const COPIED: usize = 128;
+
+/// Segments whose room an output keeps in any case.
+const SEGMENTS: usize = 64;
+
+/// A payload of this length may keep the read buffer that it lies in, which has four times as many bytes.
+const LARGE: usize = 8 * 1024;
+
 #[derive(Debug)]
 enum Segment {
     /// So many bytes of the buffer.
@@ -70,6 +79,9 @@ impl Output {
 
     #[inline]
     pub(crate) fn payload(&mut self, bytes: Bytes) {
+        if bytes.len() < COPIED {
+            return self.copy(&bytes);
+        }
         self.len += bytes.len();
         self.segments.push_back(Segment::Payload(bytes));
     }
@@ -102,13 +114,21 @@ impl Output {
                     self.written += n;
                     *length -= n as u32;
                 }
-                Segment::Payload(payload) => payload.advance(n),
+                Segment::Payload(payload) => {
+                    payload.advance(n);
+                    if !payload.is_empty() && is_much_less(payload.len(), size) {
+                        *payload = Bytes::copy_from_slice(payload);
+                    }
+                }
             }
             left -= n;
             if n < size {
                 break;
             }
             self.segments.pop_front();
+        }
+        if self.segments.capacity() > SEGMENTS.max(4 * self.segments.len()) {
+            self.segments.shrink_to(2 * self.segments.len());
         }
         if self.len == 0 {
             self.small.clear();
@@ -118,14 +138,52 @@ impl Output {
             // The rest is smaller than the written part, so moving it costs no more than writing did.
             self.small.drain(..self.written);
             self.written = 0;
+            // A peer that leaves a little unread would keep the room of all that it has read.
+            let needed = self.small.len().max(KEPT);
+            if self.small.capacity() > 4 * needed {
+                self.small.shrink_to(2 * needed);
+            }
         }
     }
+}
+
+/// True if so many bytes that are left should not keep the buffer of so many alive. Copies of ever less are a third of all bytes.
+#[inline]
+fn is_much_less(left: usize, before: usize) -> bool {
+    let class = |length: usize| length.min(LARGE).ilog2().div_ceil(2);
+    class(left) < class(before)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_rest_of_a_payload_does_not_keep_its_buffer() {
+        let mut output = Output::default();
+        let mut buffer = BytesMut::from(&[7; 32 * 1024][..]);
+        output.payload(buffer.split().freeze());
+        output.advance(24 * 1024);
+        assert!(!buffer.try_reclaim(1), "a quarter is no copy");
+        output.advance(8 * 1024 - 1);
+        assert!(buffer.try_reclaim(32 * 1024));
+        assert_eq!(output.pieces().collect::<Vec<_>>(), [[7]]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_burst_does_not_keep_its_room() {
+        let mut output = Output::default();
+        for _ in 0..1000 {
+            output.copy(&[1; 100]);
+            output.payload(Bytes::from(vec![2; COPIED]));
+        }
+        output.advance(output.len() - 1);
+        assert!(output.small.capacity() <= 4 * KEPT && output.segments.capacity() <= SEGMENTS);
+        output.advance(1);
+        assert!(output.small.capacity() <= KEPT);
+    }
 
     proptest! {
         #[test]

@@ -113,7 +113,7 @@ pub struct Connection {
 }
 
 // A node has a tunnel to every node that its pods talk to, and for each worker.
-const _: () = assert!(size_of::<Connection>() <= 880);
+const _: () = assert!(size_of::<Connection>() <= 888);
 
 impl Connection {
     /// The client's side. There is output at once.

@@ -2,10 +2,17 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::flags;
+use crate::pieces;
 use crate::trailers::Trailers;
+
+/// Pieces below this many bytes are gathered where they wait. Each would take some sixty bytes beside its own.
+const SMALL: usize = 1024;
+
+/// Small pieces are gathered up to this many bytes.
+const GATHERED: usize = 8 * 1024;
 
 /// What waits to be framed.
 #[derive(Debug, Default)]
@@ -19,7 +26,37 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Rest {
     pieces: VecDeque<Bytes>,
+    /// Small pieces behind them.
+    gathered: BytesMut,
     trailers: Option<Trailers>,
+}
+
+impl Rest {
+    fn push(&mut self, bytes: Bytes) {
+        let is_small = bytes.len() < SMALL;
+        if !is_small || self.gathered.len() + bytes.len() > GATHERED {
+            self.seal();
+        }
+        match is_small {
+            true => self.gathered.extend_from_slice(&bytes),
+            false => self.pieces.push_back(bytes),
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.gathered.is_empty() {
+            let gathered = std::mem::take(&mut self.gathered);
+            self.pieces.push_back(gathered.freeze());
+        }
+    }
+
+    /// The next piece; empty if there is none.
+    fn pop(&mut self) -> Bytes {
+        if self.pieces.is_empty() {
+            self.seal();
+        }
+        self.pieces.pop_front().unwrap_or_default()
+    }
 }
 
 impl Queue {
@@ -27,8 +64,7 @@ impl Queue {
         if self.front.is_empty() {
             self.front = bytes;
         } else {
-            let rest = self.rest.get_or_insert_default();
-            rest.pieces.push_back(bytes);
+            self.rest.get_or_insert_default().push(bytes);
         }
     }
 
@@ -51,10 +87,10 @@ impl Queue {
     /// At most so many bytes from the front, in one piece; none if there are none.
     pub(crate) fn pop(&mut self, most: usize) -> Bytes {
         if self.front.len() > most {
-            return self.front.split_to(most);
+            return pieces::take(&mut self.front, most);
         }
         let next = match &mut self.rest {
-            Some(rest) => rest.pieces.pop_front().unwrap_or_default(),
+            Some(rest) => rest.pop(),
             None => Bytes::new(),
         };
         if next.is_empty()
@@ -69,12 +105,17 @@ impl Queue {
     }
 }
 
+/// The binary logarithm of the most bytes that a stream's own limit can be.
+pub(crate) const MOST: u8 = 31;
+
 /// A stream from its opening until its caller lets it go.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u32,
     /// See [`flags`].
     pub(crate) state: u16,
+    /// The binary logarithm of the bytes that may wait in `queue`.
+    pub(crate) most: u8,
     /// What the peer lets us send; below zero if it took some back (RFC 9113 §6.9.2).
     pub(crate) window: i32,
     /// What the peer may still send.
@@ -96,6 +137,7 @@ impl Stream {
         Stream {
             id,
             state,
+            most: MOST,
             window,
             credit,
             held: 0,
@@ -123,7 +165,7 @@ impl Stream {
     /// What it may queue more, where no more than `most` may wait and nothing that its window does not allow.
     #[inline]
     pub(crate) fn room(&self, most: u32) -> u32 {
-        let most = most.min(self.window.max(0) as u32);
+        let most = most.min(1 << self.most).min(self.window.max(0) as u32);
         most.saturating_sub(self.queued)
     }
 
@@ -160,9 +202,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn small_pieces_take_about_their_bytes() {
+        let mut queue = Queue::default();
+        let large = Bytes::from(vec![b'x'; SMALL]);
+        let mut put = Vec::new();
+        for number in 0..100_000 {
+            let piece = match number {
+                50_000 => large.clone(),
+                _ => Bytes::from(vec![number as u8]),
+            };
+            put.extend_from_slice(&piece);
+            queue.push(piece);
+        }
+        let rest = queue.rest.as_ref().expect("some wait");
+        assert!(rest.pieces.len() <= 100_000 / GATHERED + 3);
+        assert!(rest.gathered.capacity() <= 2 * GATHERED);
+        let mut got = Vec::new();
+        while let piece @ [_, ..] = &queue.pop(1 << 14)[..] {
+            got.extend_from_slice(piece);
+        }
+        assert!(got == put, "all of it comes out in order");
+    }
+
     proptest! {
         #[test]
-        fn a_queue_gives_back_what_it_got(steps in prop::collection::vec((1usize..50, 0usize..70), 1..30)) {
+        fn a_queue_gives_back_what_it_got(steps in prop::collection::vec((1usize..2 * SMALL, 0usize..3 * SMALL), 1..30)) {
             let mut queue = Queue::default();
             let (mut put, mut got) = (Vec::new(), Vec::new());
             for (number, (length, most)) in steps.into_iter().enumerate() {

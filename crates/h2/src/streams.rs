@@ -7,6 +7,9 @@ use crate::stream::Stream;
 /// Numbers of streams that we reset, of which frames may still be under way.
 const REMEMBERED: usize = 32;
 
+/// Streams whose room stays in any case.
+const KEPT: usize = 32;
+
 /// The slot of a stream that was removed.
 const GONE: u32 = u32::MAX;
 
@@ -113,6 +116,25 @@ impl Streams {
         id <= self.forgotten || self.reset.contains(&id)
     }
 
+    /// Gives memory back that many more streams took than there are.
+    pub(crate) fn shrink(&mut self) {
+        if self.slots.capacity() <= KEPT.max(4 * self.slots.len()) {
+            return;
+        }
+        self.order.retain(|(_, slot)| *slot != GONE);
+        (self.gone, self.last) = (0, (0, 0));
+        let order = &mut self.order;
+        self.slots.compact(|stream, _, slot| {
+            let place = order.binary_search_by_key(&stream.id, |(id, _)| *id);
+            if let Ok(place) = place {
+                order[place].1 = slot as u32;
+            }
+            true
+        });
+        self.slots.shrink_to_fit();
+        self.order.shrink_to_fit();
+    }
+
     /// Gives memory back if there are no streams.
     pub(crate) fn rest(&mut self) {
         if self.slots.is_empty() {
@@ -183,6 +205,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn few_streams_do_not_keep_the_room_of_many() {
+        let mut streams = Streams::default();
+        for id in (1..2000).step_by(2) {
+            streams.insert(stream(id));
+        }
+        for id in (1..2000).step_by(2).filter(|id| id % 500 != 1) {
+            streams.remove(id);
+        }
+        streams.shrink();
+        assert!(streams.slots.capacity() <= KEPT && streams.order.capacity() <= KEPT);
+        for id in [1, 501, 1001, 1501] {
+            assert_eq!(streams.get(id).map(|stream| stream.id), Some(id));
+            assert!(streams.remove(id).is_some() && streams.get(id).is_none());
+        }
+        assert_eq!(streams.insert(stream(2001)).id, 2001);
     }
 
     /// A peer that leaves numbers out pays with a search and no more.

@@ -70,6 +70,12 @@ impl Turns {
         }
     }
 
+    /// Gives memory back that many more streams took.
+    pub(crate) fn shrink(&mut self) {
+        self.data.shrink_to(2 * self.data.len());
+        self.ends.shrink_to(2 * self.ends.len());
+    }
+
     pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.ends.clear();

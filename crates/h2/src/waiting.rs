@@ -83,6 +83,11 @@ impl Waiting {
         }
     }
 
+    /// Gives memory back that many more streams took.
+    pub(crate) fn shrink(&mut self) {
+        self.line.shrink_to(2 * self.line.len());
+    }
+
     /// Gives memory back; no stream is here.
     pub(crate) fn rest(&mut self) {
         self.line = VecDeque::new();

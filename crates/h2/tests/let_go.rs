@@ -127,3 +127,24 @@ fn room_follows_the_streams_window() {
         .unwrap();
     assert_eq!(client.connection.next_with_room(), Some(stream));
 }
+
+#[test]
+fn room_follows_the_limit_of_a_stream() {
+    let mut client = client(small(), 2);
+    let block = [frame(1, 4, 1, b"\x88"), frame(1, 4, 3, b"\x88")].concat();
+    client.receive(&block, NOW).unwrap();
+    let (stream, other) = (client.heard.heads[0].0, client.heard.heads[1].0);
+    client.connection.set_send_buffer(stream, 8191);
+    assert_eq!(client.connection.room(stream), 4096);
+    assert_eq!(client.connection.room(other), 65_535);
+    let content = vec![7; 4096].into();
+    client.connection.send(stream, content).unwrap();
+    assert_eq!(client.connection.room(stream), 0);
+    client.connection.await_room(stream);
+    assert_eq!(client.connection.next_with_room(), None);
+    client.connection.set_send_buffer(stream, 8192);
+    assert_eq!(client.connection.next_with_room(), Some(stream));
+    assert_eq!(client.connection.room(stream), 4096);
+    client.connection.set_send_buffer(stream, usize::MAX);
+    assert_eq!(client.connection.room(stream), 65_535 - 4096);
+}

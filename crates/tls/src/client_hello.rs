@@ -10,6 +10,9 @@ pub const LONGEST_HELLO: usize = 16 * 1024;
 /// The type of records that carry the handshake (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
 
+/// Bytes of a record's head.
+const RECORD_HEAD: usize = 5;
+
 /// The type of a ClientHello (RFC 8446 §4).
 const CLIENT_HELLO: u8 = 1;
 
@@ -30,69 +33,87 @@ pub enum Hello {
     Invalid,
 }
 
-/// Reads the first bytes of a client.
-pub fn read_hello(bytes: &[u8]) -> Hello {
-    match Progress::of(bytes) {
-        Progress::Partial => return unfinished(bytes),
-        Progress::Invalid => return Hello::Invalid,
-        Progress::Whole => {}
-    }
-    let mut acceptor = Acceptor::default();
-    let mut rest = Cursor::new(bytes);
-    loop {
-        match acceptor.read_tls(&mut rest.by_ref()) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(_) => return Hello::Invalid,
-        }
-        match acceptor.accept() {
-            Ok(Some(accepted)) => {
-                let name = accepted.client_hello().server_name().map(str::to_owned);
-                let name = name.or_else(|| address(bytes));
-                return Hello::Whole(name.map(|name| {
-                    let name = name.strip_suffix('.').unwrap_or(&name);
-                    name.to_ascii_lowercase()
-                }));
-            }
-            Ok(None) => {}
-            Err(_) => return Hello::Invalid,
-        }
-    }
-    unfinished(bytes)
+/// Reads the first bytes of one client, as they come.
+#[derive(Debug, Default)]
+pub struct HelloReader {
+    /// Bytes of records that were read.
+    at: usize,
+    /// Bytes of the handshake in them, of which the first are the message's head.
+    length: usize,
+    head: [u8; HEAD],
 }
 
-/// How far a ClientHello has come, by the lengths of its records and of its message alone. The TLS library would read all of it again for
+impl HelloReader {
+    /// Reads all bytes that have come so far: those of the call before, and more. Bytes of records that were whole are not looked at again,
+    /// before the whole ClientHello has come.
+    pub fn read(&mut self, bytes: &[u8]) -> Hello {
+        match self.advance(bytes) {
+            Progress::Partial => return unfinished(bytes),
+            Progress::Invalid => return Hello::Invalid,
+            Progress::Whole => {}
+        }
+        let mut acceptor = Acceptor::default();
+        let mut rest = Cursor::new(bytes);
+        loop {
+            match acceptor.read_tls(&mut rest.by_ref()) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(_) => return Hello::Invalid,
+            }
+            match acceptor.accept() {
+                Ok(Some(accepted)) => {
+                    return Hello::Whole(match accepted.client_hello().server_name() {
+                        Some(name) => Some(folded(name)),
+                        None => address(bytes).as_deref().map(folded),
+                    });
+                }
+                Ok(None) => {}
+                Err(_) => return Hello::Invalid,
+            }
+        }
+        unfinished(bytes)
+    }
+
+    /// Reads records that have become whole.
+    fn advance(&mut self, bytes: &[u8]) -> Progress {
+        loop {
+            if self.length >= HEAD {
+                let [kind, high, middle, low] = self.head;
+                let message = u32::from_be_bytes([0, high, middle, low]) as usize;
+                if kind != CLIENT_HELLO {
+                    return Progress::Invalid;
+                }
+                if self.length >= HEAD + message {
+                    return Progress::Whole;
+                }
+            }
+            let payload = match records(bytes.get(self.at..).unwrap_or_default()).next() {
+                Some(Record::Whole(payload)) if !payload.is_empty() => payload,
+                Some(Record::Partial) | None => return Progress::Partial,
+                Some(Record::Whole(_) | Record::Other) => return Progress::Invalid,
+            };
+            let known = self.length.min(HEAD);
+            for (place, byte) in self.head[known..].iter_mut().zip(payload) {
+                *place = *byte;
+            }
+            self.length += payload.len();
+            self.at += RECORD_HEAD + payload.len();
+        }
+    }
+}
+
+/// A server name in lower case and without a final dot.
+fn folded(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// The part of a ClientHello that has come, by the lengths of its records and of its message alone. The TLS library would read all of it again for
 /// each piece.
 enum Progress {
     Partial,
     Whole,
     /// The records are none of a ClientHello.
     Invalid,
-}
-
-impl Progress {
-    fn of(bytes: &[u8]) -> Self {
-        let (mut head, mut length) = (Vec::with_capacity(HEAD), 0);
-        for record in records(bytes) {
-            let payload = match record {
-                Record::Whole(payload) if !payload.is_empty() => payload,
-                Record::Partial => return Progress::Partial,
-                Record::Whole(_) | Record::Other => return Progress::Invalid,
-            };
-            length += payload.len();
-            head.extend(payload.iter().take(HEAD - head.len()));
-            if let [kind, high, middle, low] = head[..] {
-                let message = u32::from_be_bytes([0, high, middle, low]) as usize;
-                if kind != CLIENT_HELLO {
-                    return Progress::Invalid;
-                }
-                if length >= HEAD + message {
-                    return Progress::Whole;
-                }
-            }
-        }
-        Progress::Partial
-    }
 }
 
 /// A record of TLS.
@@ -151,7 +172,7 @@ fn address(bytes: &[u8]) -> Option<String> {
             continue;
         }
         let mut names = vector::<2>(&mut extension)?;
-        // The only type of a name is that of a host.
+        // Its type: RFC 6066 §3 knows that of a host alone.
         take(&mut names, 1)?;
         let name = vector::<2>(&mut names)?;
         return String::from_utf8(name.to_vec()).ok();
@@ -189,6 +210,11 @@ mod tests {
     use super::*;
     use crate::provider::{foreign, versions};
     use crate::rules::Compliance;
+
+    /// The answer to bytes that come at once.
+    fn read_hello(bytes: &[u8]) -> Hello {
+        HelloReader::default().read(bytes)
+    }
 
     /// The first bytes of a client that wants `name`.
     fn hello(name: &str) -> Vec<u8> {
@@ -252,10 +278,13 @@ mod tests {
             .iter()
             .flat_map(|byte| [22, 3, 1, 0, 1, *byte])
             .collect();
+        let mut reader = HelloReader::default();
         for length in 1..pieces.len() {
+            assert_eq!(reader.read(&pieces[..length]), Hello::Partial, "{length}");
             assert_eq!(read_hello(&pieces[..length]), Hello::Partial, "{length}");
         }
         let whole = Hello::Whole(Some("a.example".to_owned()));
+        assert_eq!(reader.read(&pieces), whole);
         assert_eq!(read_hello(&pieces), whole);
     }
 

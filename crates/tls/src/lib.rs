@@ -32,7 +32,7 @@ mod verify;
 
 pub use alpn::Alpn;
 pub use certificates::{CertificateStore, Certificates, ServerCertificate, ServerCertificateError};
-pub use client_hello::{Hello, LONGEST_HELLO, read_hello};
+pub use client_hello::{Hello, HelloReader, LONGEST_HELLO};
 pub use control::{Called, ControlConnector, ControlError, ControlStream, Roots};
 pub use credentials::{CertificateInfo, Credentials, CredentialsError};
 pub use error::TlsError;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lateen_exchange::{Account, Config, Error, Protocol, client, server};
+use lateen_exchange::{Account, Config, Error, Protocol, Timeouts, client, server};
 use lateen_h2::Timestamp;
 use lateen_http::{
     Asked, Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind,
@@ -20,6 +20,9 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
+/// A server's first frames over HTTP/2: empty SETTINGS, and the acknowledgment of the client's.
+pub const SETTINGS: [u8; 18] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
 
 /// Bytes that a pipe holds.
 pub const PIPE: usize = 64 * 1024;
@@ -205,6 +208,18 @@ pub fn charged(
         ..Config::new(protocol)
     };
     (handle, server::Connection::new(theirs, config))
+}
+
+/// Connections that send no PING, and so never notice that a server is gone.
+pub fn patient(protocol: Protocol) -> Config {
+    let timeouts = Timeouts {
+        ping_after: Duration::MAX / 2,
+        ..Timeouts::default()
+    };
+    Config {
+        timeouts: Some(timeouts),
+        ..Config::new(protocol)
+    }
 }
 
 /// Exchanges that a server has accepted, for a test to read.

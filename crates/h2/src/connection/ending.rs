@@ -92,6 +92,13 @@ impl Connection {
         }
     }
 
+    /// Frees memory that many more streams took than there are now.
+    pub fn shrink(&mut self) {
+        self.streams.shrink();
+        self.turns.shrink();
+        self.waiting.shrink();
+    }
+
     /// Ends the connection with an error. Queued data is dropped, and a GOAWAY is the last output.
     pub(super) fn fail(&mut self, error: ConnectionError) {
         if self.failed.is_some() {

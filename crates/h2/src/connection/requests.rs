@@ -163,7 +163,8 @@ impl Connection {
         let most = self.peer.max_frame as usize;
         let encoder = &mut self.encoder;
         let mark = encoder.mark();
-        self.output.small_with(self.server, |out| {
+        let before = self.output.len();
+        let judged = self.output.small_with(self.server, |out| {
             let at = out.len();
             out.extend_from_slice(&[0; HEAD]);
             let mut writer = BlockWriter::new(encoder, out, prebuilt);
@@ -179,7 +180,9 @@ impl Connection {
                     Err(error)
                 }
             }
-        })
+        })?;
+        self.output.note(id, self.output.len() - before, true);
+        Ok(judged)
     }
 }
 

@@ -10,6 +10,8 @@ use crate::error::{Gone, StreamId};
 use crate::flags;
 use crate::frame::{HEAD, Head, flag, kind};
 use crate::hpack::Field;
+use crate::notes::FrameNote;
+use crate::stream::MOST;
 use crate::trailers::Trailers;
 
 /// Frames of a stream that may be under way when we reset it.
@@ -20,6 +22,10 @@ const SMALL_FRAME: u32 = 32;
 
 /// A turn's frame is not cut below this for the sake of a write's bound.
 const LEAST_FRAME: usize = 1024;
+
+/// Data is framed while fewer bytes of output than this wait, where frames are noted. A peer that does not read would collect frames, which a
+/// stream's limit on what waits does not count.
+const REFILLED: usize = 4096;
 
 /// Bytes that a grant must have at least, where more waits, to explain itself.
 const CRUMBS: u32 = 64;
@@ -34,6 +40,18 @@ impl Connection {
         match self.streams.get(stream.0) {
             Some(stream) => left.min(stream.room(most) as usize),
             None => 0,
+        }
+    }
+
+    /// Lets so many bytes of a stream's data wait, rounded down to a power of two, and no more than [`Config::send_buffer`](crate::Config::send_buffer). What
+    /// waits beyond is still sent.
+    #[inline]
+    pub fn set_send_buffer(&mut self, stream: StreamId, bytes: usize) {
+        if let Some(stream) = self.streams.get(stream.0) {
+            let most = bytes.max(1).ilog2().min(u32::from(MOST)) as u8;
+            if std::mem::replace(&mut stream.most, most) < most {
+                self.waiting.may_have_room(stream);
+            }
         }
     }
 
@@ -255,7 +273,8 @@ impl Connection {
     /// Frames data of streams in turn, until a write is full.
     #[inline]
     fn fill(&mut self) {
-        if !self.turns.is_empty() {
+        let is_wanted = self.output.len() < REFILLED || !self.output.notes_frames();
+        if !self.turns.is_empty() && is_wanted {
             self.frame();
         }
     }
@@ -304,6 +323,7 @@ impl Connection {
                 rest -= piece.len();
                 self.output.payload(piece);
             }
+            self.output.note(id, HEAD + length as usize, false);
             let more = length < stream.queued || stream.is(flags::WAITING);
             stream.queued -= length;
             stream.window -= length as i32;
@@ -360,6 +380,38 @@ impl Connection {
     pub fn has_own_output(&mut self) -> bool {
         self.fill();
         self.output.len() > self.output.replies()
+    }
+
+    /// Notes header blocks and frames of data from now on, for [`Connection::take_notes`]. Data is framed no more while 4 KiB of output wait.
+    pub fn note_frames(&mut self) {
+        self.output.note_frames();
+    }
+
+    /// True if frames are noted.
+    pub fn notes_frames(&self) -> bool {
+        self.output.notes_frames()
+    }
+
+    /// The position up to which bytes were written, and notes of the frames beyond it that were made since the last call, in order. There are
+    /// none before [`Connection::note_frames`].
+    pub fn take_notes(&mut self) -> (u64, impl Iterator<Item = FrameNote>) {
+        self.output.take_notes()
+    }
+
+    /// The position up to which bytes were written. 0 before [`Connection::note_frames`].
+    pub fn written(&self) -> u64 {
+        self.output.written()
+    }
+
+    /// Drops what waits, framed or not. Nothing is written any more.
+    pub fn drop_output(&mut self) {
+        self.output.advance(usize::MAX);
+        self.turns.clear();
+        for stream in self.streams.iter_mut() {
+            stream.queued = 0;
+            stream.queue = Default::default();
+        }
+        (self.queued, self.trailers_queued) = (0, 0);
     }
 
     /// So many bytes of the output were written.

@@ -16,7 +16,10 @@ const ROUNDS: usize = 8;
 /// Places that stay when all futures have finished. A connection with one request after the other uses the same place.
 const KEPT: usize = 1;
 
-/// Futures of one type. Of finished ones at most [`KEPT`] places stay, so an idle set holds little memory.
+/// Places that stay in any case while there are futures.
+const FEW: usize = 32;
+
+/// Futures of one type. An idle set keeps [`KEPT`] places. Another one keeps [`FEW`], or four for each future.
 #[derive(Debug)]
 pub(super) struct Slots<F> {
     slots: Vec<Slot<F>>,
@@ -149,9 +152,24 @@ impl<F: Future<Output = ()>> Slots<F> {
             }
             self.batch = batch;
         }
-        if self.is_empty() && self.slots.len() > KEPT {
-            self.slots = Vec::new();
-            self.free = Vec::new();
+        let least = if self.is_empty() { KEPT } else { FEW };
+        if self.slots.len() > least.max(4 * self.len()) {
+            self.shrink();
+        }
+    }
+
+    /// Gives the places back that many more futures took than there are now. Each that is left gets another place, and is polled again to
+    /// leave its new waker.
+    fn shrink(&mut self) {
+        let slots = mem::take(&mut self.slots);
+        self.free = Vec::new();
+        self.batch.shrink_to(FEW);
+        self.shared.woken.lock().shrink_to(FEW);
+        for future in slots.into_iter().filter_map(|slot| slot.future) {
+            let number = self.add();
+            let slot = &mut self.slots[number];
+            slot.future = Some(future);
+            slot.flag.wake_by_ref();
         }
     }
 
@@ -220,6 +238,27 @@ mod tests {
         bells[2].notify_one();
         assert!(settle(&mut slots).await);
         assert!(slots.is_empty() && slots.slots.capacity() == 0);
+    }
+
+    #[tokio::test]
+    async fn a_future_that_waits_does_not_keep_the_places_of_many() {
+        let bell = Rc::new(Notify::new());
+        let mut slots = Slots::default();
+        for number in 0..1000 {
+            let bell = Rc::clone(&bell);
+            slots.push(async move {
+                if number == 999 {
+                    bell.notified().await;
+                }
+            });
+        }
+        assert!(settle(&mut slots).await);
+        assert!(slots.slots.capacity() <= FEW && slots.free.capacity() <= FEW);
+        assert!(settle(&mut slots).await, "it is polled in its new place");
+        assert!(!settle(&mut slots).await);
+        bell.notify_one();
+        assert!(settle(&mut slots).await);
+        assert!(slots.is_empty());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use lateen_exchange::Hold;
 use lateen_http::{Detected, Detector, detect_version};
-use lateen_tls::{Hello, read_hello};
+use lateen_tls::{Hello, HelloReader};
 use tokio::io::{self, AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, timeout_at};
 
@@ -136,6 +136,7 @@ pub(super) async fn hello<IO: AsyncRead + Unpin>(
     hold: &mut Hold,
 ) -> io::Result<(Bytes, ServerName)> {
     let deadline = Instant::now() + LINE;
+    let mut reader = HelloReader::default();
     if bytes.is_empty() {
         bytes.reserve(HELLO);
     }
@@ -144,7 +145,7 @@ pub(super) async fn hello<IO: AsyncRead + Unpin>(
             if !hold.raise(bytes.capacity()) {
                 break ServerName::NoRoom;
             }
-            match read_hello(&bytes) {
+            match reader.read(&bytes) {
                 Hello::Partial => {}
                 Hello::Whole(Some(name)) => break ServerName::Known(name),
                 Hello::Invalid if may_be_tls(&bytes) => break ServerName::Unread,

@@ -448,7 +448,8 @@ fn heads_that_an_endpoint_does_not_read_are_no_more_than_the_account_of_their_cl
         let words = ["flags=\"UO\"", "does not read earlier requests"];
         world.logged(&words).await;
         let held = accounts.held();
-        assert!((192 * 1024..=320 * 1024).contains(&held), "{held}");
+        // Requests of an identity have 128 KiB here, and clients' own heads are among them.
+        assert!((112 * 1024..=256 * 1024).contains(&held), "{held}");
     });
 }
 

@@ -271,13 +271,15 @@ impl Upstream {
                     None => {
                         let in_shared = || open(None, self.shared.group());
                         self.shared
-                            .lease(address, has_content, config, in_shared)
+                            .lease(address, account, has_content, config, in_shared)
                             .await
                     }
                     Some(owner) => {
                         let apart = self.apart(owner);
                         let in_shared = || open(None, apart.group());
-                        apart.lease(address, has_content, config, in_shared).await
+                        apart
+                            .lease(address, account, has_content, config, in_shared)
+                            .await
                     }
                 };
                 lease.map(|lease| lease.with_place(assigned))

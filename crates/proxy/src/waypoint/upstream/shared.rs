@@ -23,6 +23,9 @@ const MOST: usize = 256;
 /// read would collect heads of requests that were reset, for as long as accounts have room for them.
 const UNREAD: usize = 4 << 20;
 
+/// Bytes of heads of a full account, and of those within the same one, from which on none is opened for them.
+const UNREAD_OF_FULL: usize = 64 << 10;
+
 /// The number of connections that one request may open. Requests of others may fill each before it has its turn.
 const OPENINGS: usize = 3;
 
@@ -49,6 +52,11 @@ impl Opened {
     /// True if a request can be given to it now.
     fn is_ready(&self) -> bool {
         self.handle.is_ready() && !self.is_over()
+    }
+
+    /// True if it has room for a request of the account, if there is one.
+    fn takes(&self, account: Option<&Account>) -> bool {
+        account.is_none_or(|account| self.handle.has_room_for(account))
     }
 
     /// True if no further request is given to it. An endpoint that allows none on each connection would collect them.
@@ -113,7 +121,7 @@ impl SharedConnections {
         }
     }
 
-    /// A connection that takes a request now. `open` opens a byte stream to `address` where there is none.
+    /// A connection that takes a request of this account now. `open` opens a byte stream to `address` where there is none.
     ///
     /// A stalled connection is enough for a request without content, which waits for no opening then.
     ///
@@ -122,6 +130,7 @@ impl SharedConnections {
     pub(super) async fn lease<F>(
         &self,
         address: SocketAddr,
+        account: &Account,
         has_content: bool,
         config: impl Fn() -> Config,
         open: impl Fn() -> F,
@@ -133,7 +142,10 @@ impl SharedConnections {
         // Content alone needs the window. The opening may take long, and an endpoint that drops connections lets it fail.
         let least = if has_content { STALLED } else { 1 };
         loop {
-            if let Some(lease) = self.ready().or_else(|| self.stalled(least)) {
+            if let Some(lease) = self
+                .ready(Some(account))
+                .or_else(|| self.stalled(least, Some(account)))
+            {
                 return Ok(lease);
             }
             self.drop_unawaited();
@@ -141,8 +153,9 @@ impl SharedConnections {
             let opening = match under_way {
                 Some(opening) => opening,
                 // The connections that were opened for this request are full, and so are all others.
-                None if left == 0 || self.is_full() => {
-                    return self.stalled(1).ok_or_else(|| self.full(address));
+                None if left == 0 || self.is_full(account) => {
+                    let open = self.ready(None).or_else(|| self.stalled(1, None));
+                    return open.ok_or_else(|| self.full(address));
                 }
                 None => {
                     left -= 1;
@@ -162,7 +175,11 @@ impl SharedConnections {
                 .is_some();
             let opened = match opened {
                 Ok(opened) => opened,
-                Err(error) => return self.stalled(1).ok_or(error),
+                Err(error) => {
+                    let open = self.ready(Some(account));
+                    let open = open.or_else(|| self.stalled(1, Some(account)));
+                    return open.ok_or(error);
+                }
             };
             if is_first {
                 self.open.borrow_mut().push(opened.clone());
@@ -177,31 +194,38 @@ impl SharedConnections {
         }
     }
 
-    /// A connection with room that is not stalled. Those that take no more requests go.
-    fn ready(&self) -> Option<Lease> {
+    /// A connection that is not stalled, and has room for the account if there is one. Those that take no more requests go.
+    fn ready(&self, account: Option<&Account>) -> Option<Lease> {
         self.drop_useless();
         let open = self.open.borrow();
         let mut ready = open.iter().filter(|opened| opened.is_ready());
-        let ready = ready.find(|opened| !opened.handle.is_stalled());
+        let ready = ready.find(|opened| !opened.handle.is_stalled() && opened.takes(account));
         ready.map(|opened| opened.lease(true))
     }
 
-    /// A stalled connection with room, if at least so many are stalled.
-    fn stalled(&self, least: usize) -> Option<Lease> {
+    /// A stalled connection, with room for the account if there is one, if at least so many are stalled.
+    fn stalled(&self, least: usize, account: Option<&Account>) -> Option<Lease> {
         let open = self.open.borrow();
         let stalled = || open.iter().filter(|opened| opened.handle.is_stalled());
         if stalled().count() < least {
             return None;
         }
-        let opened = stalled().find(|opened| opened.is_ready())?;
+        let opened = stalled().find(|opened| opened.is_ready() && opened.takes(account))?;
         Some(opened.lease(true))
     }
 
-    /// True if no further connection is opened.
-    fn is_full(&self) -> bool {
+    /// True if no further connection is opened for the account.
+    fn is_full(&self, account: &Account) -> bool {
         let open = self.open.borrow();
         let unread: usize = open.iter().map(|opened| opened.handle.unread()).sum();
-        open.len() >= MOST || unread >= UNREAD
+        let heads = || {
+            open.iter()
+                .map(|opened| opened.handle.unread_blocks(account))
+        };
+        let leaves_many = || heads().sum::<usize>() >= UNREAD_OF_FULL;
+        open.len() >= MOST
+            || unread >= UNREAD
+            || account.is_full() && (account.has_many_blocks() || leaves_many())
     }
 
     /// True if a connection is stalled because the endpoint does not read content that the namespace of this account has sent.

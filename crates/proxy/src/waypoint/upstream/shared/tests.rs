@@ -1,5 +1,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use lateen_exchange::{Protocol, server};
 use lateen_executor::{Executor, Group};
@@ -14,8 +15,31 @@ use super::*;
 use crate::testing::soon;
 use crate::waypoint::tests::head;
 
+/// An account with room.
+static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Account::new(1 << 20));
+
 fn http2() -> Config {
     Config::new(Protocol::Http2)
+}
+
+/// A connection that no timer ends.
+fn patient() -> Config {
+    Config {
+        timeouts: None,
+        ..http2()
+    }
+}
+
+/// The same, for one request at a time.
+fn patient_with_one() -> Config {
+    let http2 = lateen_h2::Config {
+        max_streams: 1,
+        ..lateen_h2::Config::requests()
+    };
+    Config {
+        http2: http2.share(),
+        ..patient()
+    }
 }
 
 async fn plain(address: SocketAddr) -> Result<Wire, UpstreamError> {
@@ -26,7 +50,7 @@ async fn plain(address: SocketAddr) -> Result<Wire, UpstreamError> {
 async fn ask(connections: Rc<SharedConnections>, address: SocketAddr, times: usize) {
     for _ in 0..times {
         let lease = connections
-            .lease(address, true, http2, || plain(address))
+            .lease(address, &ACCOUNT, true, http2, || plain(address))
             .await;
         let lease = lease.unwrap_or_else(|error| panic!("{error}"));
         let request = lease.handle().request(&head("GET", "/", &[]), None);
@@ -99,17 +123,19 @@ async fn an_opening_that_no_request_waits_for_is_not_joined() {
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
     let never = std::future::pending::<Result<Wire, UpstreamError>>;
     let left = connections
-        .lease(address, true, http2, never)
+        .lease(address, &ACCOUNT, true, http2, never)
         .now_or_never();
     assert!(left.is_none(), "it is opened");
     let own = move || async move { Err(UpstreamError::Full(address)) };
-    let next = connections.lease(address, true, http2, own);
+    let next = connections.lease(address, &ACCOUNT, true, http2, own);
     let error = soon("an opening of its own", next).await.err();
     assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
     // While a request waits for it, others do as well.
-    let mut first = std::pin::pin!(connections.lease(address, true, http2, never));
+    let mut first = std::pin::pin!(connections.lease(address, &ACCOUNT, true, http2, never));
     assert!(first.as_mut().now_or_never().is_none());
-    let joined = connections.lease(address, true, http2, own).now_or_never();
+    let joined = connections
+        .lease(address, &ACCOUNT, true, http2, own)
+        .now_or_never();
     assert!(joined.is_none());
 }
 
@@ -129,8 +155,8 @@ async fn a_request_whose_connection_others_fill_opens_another() {
     let open = || plain(address);
     let test = async {
         let connections = SharedConnections::default();
-        let mut opener = Box::pin(connections.lease(address, true, one, open));
-        let mut joiner = Box::pin(connections.lease(address, true, one, open));
+        let mut opener = Box::pin(connections.lease(address, &ACCOUNT, true, one, open));
+        let mut joiner = Box::pin(connections.lease(address, &ACCOUNT, true, one, open));
         assert!(opener.as_mut().now_or_never().is_none());
         assert!(joiner.as_mut().now_or_never().is_none());
         let joined = joiner.await.unwrap_or_else(|error| panic!("{error}"));
@@ -170,10 +196,6 @@ fn unread(config: Config) -> (Opened, tokio::io::DuplexStream) {
 #[tokio::test(start_paused = true)]
 async fn stalled_connections_are_left_until_there_are_many() {
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
-    let config = || Config {
-        timeouts: None,
-        ..http2()
-    };
     let openings = Rc::new(Cell::new(0));
     let none = || {
         openings.set(openings.get() + 1);
@@ -184,15 +206,27 @@ async fn stalled_connections_are_left_until_there_are_many() {
         let mut far_ends = Vec::new();
         for number in 0..STALLED {
             // Another one is opened. Where that fails, a stalled one is used.
-            let lease = connections.lease(address, true, config, none).await;
+            let lease = connections
+                .lease(address, &ACCOUNT, true, patient, none)
+                .await;
             assert_eq!((lease.is_ok(), openings.get()), (number > 0, number + 1));
-            let (opened, far_end) = unread(config());
+            let (opened, far_end) = unread(patient());
             connections.open.borrow_mut().push(opened);
             far_ends.push(far_end);
-            assert!(connections.lease(address, true, config, none).await.is_ok());
+            assert!(
+                connections
+                    .lease(address, &ACCOUNT, true, patient, none)
+                    .await
+                    .is_ok()
+            );
             tokio::time::sleep(Duration::from_millis(1100)).await;
         }
-        assert!(connections.lease(address, true, config, none).await.is_ok());
+        assert!(
+            connections
+                .lease(address, &ACCOUNT, true, patient, none)
+                .await
+                .is_ok()
+        );
         assert_eq!(openings.get(), STALLED);
     };
     LocalSet::new().run_until(test).await;
@@ -201,20 +235,16 @@ async fn stalled_connections_are_left_until_there_are_many() {
 #[tokio::test(start_paused = true)]
 async fn a_request_without_content_opens_nothing_beside_a_stalled_connection() {
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
-    let config = || Config {
-        timeouts: None,
-        ..http2()
-    };
     let never = std::future::pending::<Result<Wire, UpstreamError>>;
     let test = async {
         let connections = SharedConnections::default();
-        let (opened, _far_end) = unread(config());
+        let (opened, _far_end) = unread(patient());
         connections.open.borrow_mut().push(opened);
         tokio::time::sleep(Duration::from_millis(1100)).await;
-        let mut upload = std::pin::pin!(connections.lease(address, true, config, never));
+        let mut upload = std::pin::pin!(connections.lease(address, &ACCOUNT, true, patient, never));
         assert!(upload.as_mut().now_or_never().is_none());
         // It does not wait for the opening of others either.
-        let plain = connections.lease(address, false, config, never);
+        let plain = connections.lease(address, &ACCOUNT, false, patient, never);
         let lease = plain.now_or_never();
         assert!(lease.is_some_and(|lease| lease.is_ok_and(|lease| lease.is_reused())));
     };
@@ -224,16 +254,6 @@ async fn a_request_without_content_opens_nothing_beside_a_stalled_connection() {
 #[tokio::test]
 async fn heads_that_an_endpoint_does_not_read_are_bounded_over_all_connections() {
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
-    // Their client makes one request at a time.
-    let one = || Config {
-        timeouts: None,
-        http2: lateen_h2::Config {
-            max_streams: 1,
-            ..lateen_h2::Config::requests()
-        }
-        .share(),
-        ..http2()
-    };
     let none = || async move { Err(UpstreamError::Timeout(address)) };
     let value = "x".repeat(32_000);
     let large = head("GET", "/", &[("x-large", &value)]);
@@ -242,11 +262,14 @@ async fn heads_that_an_endpoint_does_not_read_are_bounded_over_all_connections()
         let connections = SharedConnections::default();
         let mut kept = Vec::new();
         let error = loop {
-            let error = connections.lease(address, true, one, none).await.err();
+            let error = connections
+                .lease(address, &ACCOUNT, true, patient_with_one, none)
+                .await
+                .err();
             if !matches!(error, Some(UpstreamError::Timeout(_))) {
                 break error;
             }
-            let (handle, driver) = client::open(tokio::io::duplex(64).0, one());
+            let (handle, driver) = client::open(tokio::io::duplex(64).0, patient_with_one());
             let mut last = None;
             for _ in 0..heads {
                 // A drop resets the one before.
@@ -265,57 +288,127 @@ async fn heads_that_an_endpoint_does_not_read_are_bounded_over_all_connections()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_full_account_opens_no_connection_beside_many_heads_that_are_not_read() {
+    let address = SocketAddr::from(([192, 0, 2, 1], 80));
+    let value = "X".repeat(20_000);
+    let large = head("GET", "/", &[("x-large", &value)]);
+    let test = async {
+        for (heads, content, expected) in [(0, 0, 0), (1, 0, 1), (1, 200_000, 1), (4, 0, 0)] {
+            let account = Account::new(1 << 20).within(16 << 10);
+            let connections = SharedConnections::default();
+            let (near, _far) = tokio::io::duplex(64);
+            let (handle, driver) = client::open(near, patient());
+            tokio::task::spawn_local(driver);
+            let upload = head("POST", "/", &[("transfer-encoding", "chunked")]);
+            let upload = handle.request(&upload, None).unwrap();
+            upload.charge(&account);
+            let sent = upload.send(vec![7; content].into());
+            let _ = tokio::time::timeout(Duration::from_millis(1), sent).await;
+            for _ in 0..heads {
+                handle.request(&large, None).unwrap().charge(&account);
+            }
+            connections.open.borrow_mut().push(opened(handle));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let openings = Cell::new(0);
+            let none = || {
+                openings.set(openings.get() + 1);
+                async move { Err(UpstreamError::Timeout(address)) }
+            };
+            let lease = connections
+                .lease(address, &account, true, patient, none)
+                .await;
+            match expected {
+                // The attempt refuses the request.
+                0 => assert!(lease.is_ok_and(|lease| lease.is_reused())),
+                _ => assert!(matches!(lease.err(), Some(UpstreamError::Timeout(_)))),
+            }
+            assert_eq!(openings.get(), expected, "{heads} heads, {content} bytes");
+        }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_account_opens_no_connection_while_its_namespace_leaves_many_heads_elsewhere() {
+    let address = SocketAddr::from(([192, 0, 2, 1], 80));
+    let value = "X".repeat(20_000);
+    let large = head("GET", "/", &[("x-large", &value)]);
+    let test = async {
+        // An eighth of the namespace's limit is 8 KiB, or 128.
+        for (limit, opens) in [(64 << 10, false), (1 << 20, true)] {
+            let namespace = Account::new(limit);
+            let [filled, free] = [16 << 10, 1 << 20].map(|limit| namespace.within(limit));
+            let (near, _far) = tokio::io::duplex(64);
+            let (elsewhere, driver) = client::open(near, patient());
+            tokio::task::spawn_local(driver);
+            elsewhere.request(&large, None).unwrap().charge(&filled);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            for (account, opens) in [(&filled, opens), (&free, true)] {
+                let connections = SharedConnections::default();
+                let none = || async move { Err(UpstreamError::Timeout(address)) };
+                let lease = connections.lease(address, account, true, patient, none);
+                let error = lease.await.err();
+                match opens {
+                    true => assert!(matches!(error, Some(UpstreamError::Timeout(_)))),
+                    false => assert!(matches!(error, Some(UpstreamError::Full(_)))),
+                }
+            }
+        }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 #[tokio::test]
 async fn the_number_of_connections_to_one_endpoint_is_bounded() {
     let connections = SharedConnections::default();
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
-    let config = || {
-        let http2 = lateen_h2::Config {
-            max_streams: 1,
-            ..lateen_h2::Config::requests()
-        };
-        Config {
-            timeouts: None,
-            http2: http2.share(),
-            ..Config::new(Protocol::Http2)
-        }
-    };
     let none = || async move { Err(UpstreamError::Timeout(address)) };
     let mut open = Vec::new();
     for _ in 0..MOST {
-        let error = connections.lease(address, true, config, none).await.err();
+        let error = connections
+            .lease(address, &ACCOUNT, true, patient_with_one, none)
+            .await
+            .err();
         assert!(matches!(error, Some(UpstreamError::Timeout(_))));
-        let (handle, driver) = client::open(tokio::io::duplex(64).0, config());
+        let (handle, driver) = client::open(tokio::io::duplex(64).0, patient_with_one());
         let exchange = handle.request(&head("GET", "/", &[]), None).unwrap();
         connections.open.borrow_mut().push(opened(handle));
         open.push((driver, exchange));
     }
-    let error = connections.lease(address, true, config, none).await.err();
+    let error = connections
+        .lease(address, &ACCOUNT, true, patient_with_one, none)
+        .await
+        .err();
     assert!(matches!(error, Some(UpstreamError::Full(_))), "{error:?}");
     let (_driver, exchange) = open.pop().unwrap();
     drop(exchange);
-    assert!(connections.lease(address, true, config, none).await.is_ok());
+    assert!(
+        connections
+            .lease(address, &ACCOUNT, true, patient_with_one, none)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn connections_that_are_to_end_are_counted_while_their_frames_wait() {
     let address = SocketAddr::from(([192, 0, 2, 1], 80));
     let none = || async move { Err(UpstreamError::Timeout(address)) };
-    let config = || Config {
-        timeouts: None,
-        ..http2()
-    };
     let value = "x".repeat(32_000);
     let large = head("GET", "/", &[("x-large", &value)]);
     let connections = SharedConnections::default();
     let mut kept = Vec::new();
     let error = loop {
-        let error = connections.lease(address, true, config, none).await.err();
+        let error = connections
+            .lease(address, &ACCOUNT, true, patient, none)
+            .await
+            .err();
         if !matches!(error, Some(UpstreamError::Timeout(_))) || kept.len() > MOST {
             break error;
         }
         let (near, mut far) = tokio::io::duplex(64);
-        let (handle, mut driver) = client::open(near, config());
+        let (handle, mut driver) = client::open(near, patient());
         for _ in 0..7 {
             // A drop resets the request.
             let request = handle.request(&large, None);
