@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Replays the committed corpus of every fuzz target, then fuzzes each for FUZZ_SECONDS (30); with arguments only those named.
 #   hack/fuzz.sh [--tell] [TARGET...]   a Go target is named FUNCTION, or FOLDER/FUNCTION
-#   hack/fuzz.sh --list                 a line for each target: its name, the seconds that it fuzzes, and the files that it exercises
+#   hack/fuzz.sh --list                 a line for each target: its name, the seconds that it fuzzes, its parsers, and the files that it exercises
 # A committed input that fails decides. A new finding is kept in FUZZ_FINDINGS (~/.cache/lateen/fuzz-findings); it fails the
 # run too, unless --tell is given, which prints it as a line "--- FOUND:". New inputs that reach new code go to a scratch folder.
 # The corpora of the Go targets are replayed by `go test`. With --tell the Go targets run without instrumentation for coverage, which
@@ -15,19 +15,26 @@ FINDINGS=${FUZZ_FINDINGS:-${XDG_CACHE_HOME:-$HOME/.cache}/lateen/fuzz-findings}
 rust=$(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | grep -v lateen-fuzz)
 go_targets() { git ls-files -co --exclude-standard '*_test.go' | xargs grep -HoE '^func Fuzz[A-Za-z0-9]+' | sed 's/func //'; } # FILE:FUNCTION
 # list: of a Rust target the sources of the crates that it names and what else of crates/ its header names, of a Go target the sources
-# of its package, and its own file.
+# of its package, and its own file. A line "Files:" in a header gives the files instead, as pathspecs of git: without what writes, and
+# what is no part of the parser. A line "Parsers:" names what several targets feed; a target without one has its own.
 list() {
-  local t file name folder
+  local t file name folder files parsers
   local -A sources
   while read -r file; do [[ $file = *_test.go ]] || sources[${file%/*}]+=" $file"; done < <(git ls-files 'cmd/*.go' 'internal/*.go' 'tests/*.go')
   for t in $rust; do
     file=fuzz/fuzz_targets/$t.rs
-    echo "$t $SECONDS_EACH $file" $(grep -oE '\blateen_[a-z0-9_]+' "$file" | sort -u | sed 's/^lateen_//; s/_/-/g; s|.*|crates/&/src|') \
+    parsers=$(sed -n 's|^//! Parsers: ||p' "$file" | tr -d ' ')
+    read -ra files < <(sed -n 's|^//! Files: ||p' "$file")
+    if [ ${#files[@]} -gt 0 ]; then
+      echo "$t $SECONDS_EACH ${parsers:-$t} $file" $(git ls-files -- "${files[@]}")
+      continue
+    fi
+    echo "$t $SECONDS_EACH ${parsers:-$t} $file" $(grep -oE '\blateen_[a-z0-9_]+' "$file" | sort -u | sed 's/^lateen_//; s/_/-/g; s|.*|crates/&/src|') \
       $(grep '^//!' "$file" | grep -oE '\bcrates/[a-z0-9_/.-]*[a-z0-9_]' | sort -u)
   done
   while IFS=: read -r file name; do
     folder=${file%/*}
-    echo "$folder/$name $SECONDS_EACH $file${sources[$folder]:-}"
+    echo "$folder/$name $SECONDS_EACH $folder/$name $file${sources[$folder]:-}"
   done < <(go_targets)
 }
 [ "${1:-}" != --list ] || { list; exit; }

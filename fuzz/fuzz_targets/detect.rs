@@ -1,5 +1,8 @@
 //! Any bytes as the first of a client whose protocol nobody names. However they come, the decision is that about all of them. What
 //! the HTTP/1 core reads as a request is one, unless empty lines stand before it, and the preface of HTTP/2 alone is HTTP/2.
+//!
+//! Parsers: HTTP/1
+//! Files: crates/http/src crates/h1/src :!crates/h1/src/output.rs :!crates/h1/src/encode.rs
 #![no_main]
 
 use bytes::Bytes;

@@ -1,6 +1,9 @@
 //! Any bytes as what a peer sends to the HTTP/1 core, as a server and as a client. Nothing panics, no event follows the end of
 //! a message, and the cuts of the input change neither an event nor the error. The first byte gives the role, the method of
 //! the request and the length of the pieces.
+//!
+//! Parsers: HTTP/1
+//! Files: crates/h1/src :!crates/h1/src/output.rs :!crates/h1/src/encode.rs
 #![no_main]
 
 use bytes::Bytes;

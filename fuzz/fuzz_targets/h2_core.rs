@@ -1,6 +1,8 @@
 //! Any bytes as what a peer sends to our own HTTP/2 core, as a server and as a client: nothing panics, what waits and what
 //! is granted stays within its bounds, no stream is told of again behind its end, and how the bytes are cut changes no event.
 //! The first byte says to whom, with a tunnel's or a request's configuration, and how the bytes are cut.
+//!
+//! Parsers: HTTP/2, HPACK
 #![no_main]
 
 use std::collections::HashMap;

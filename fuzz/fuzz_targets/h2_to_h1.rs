@@ -2,6 +2,8 @@
 //! `lateen_exchange` and `lateen_h1`. What leaves is read by parsers of others as the same requests, one after the other, with nothing
 //! left over; of a refused request nothing leaves. The first byte says how requests pass, and whether the rest is the text of
 //! `passage::written` or bytes of frames. The proxy in memory is in crates/exchange/tests/passage.
+//!
+//! Parsers: HTTP/2, HPACK, message-heads
 #![no_main]
 
 #[path = "../../crates/exchange/tests/passage/mod.rs"]

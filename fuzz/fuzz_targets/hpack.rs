@@ -1,5 +1,8 @@
 //! Any bytes as the header block of a CONNECT, in one frame or cut into several: a header list in force means the same
-//! however its block is cut, and what comes out is within the limit. The decoder is that of crates/h2/src.
+//! however its block is cut, and what comes out is within the limit.
+//!
+//! Parsers: HPACK
+//! Files: crates/hbone/src crates/h2/src/hpack crates/h2/src/reader crates/h2/src/reader.rs crates/h2/src/message.rs crates/h2/src/connection/headers.rs
 #![no_main]
 
 use lateen_hbone::{Connection, Settings};

@@ -1,5 +1,7 @@
 //! Any bytes as what a peer sends on a tunnel, to our server and to our client: nothing panics, nothing hangs, and what
 //! waits stays within its bounds. The first byte says to whom, and how the bytes are cut into reads. Frames are read by crates/h2/src.
+//!
+//! Parsers: HTTP/2, HPACK
 #![no_main]
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Any bytes as the head of a request over HTTP/1 or HTTP/2: what is accepted has one form, which this crate reads again as
 //! itself, over either protocol.
+//!
+//! Parsers: message-heads
 #![no_main]
 
 use bytes::Bytes;

@@ -86,7 +86,9 @@ func (l *long) run(steps []step, budget time.Duration) (bool, error) {
 		if err := l.unchanged(); err != nil {
 			return false, err
 		}
-		waiting = slices.DeleteFunc(waiting, func(p longrun.Part) bool { return slices.Contains(batch, p) })
+		waiting = slices.DeleteFunc(waiting, func(p longrun.Part) bool {
+			return slices.ContainsFunc(batch, func(chosen longrun.Part) bool { return chosen.Name == p.Name })
+		})
 		s := l.steps[batch[0].Step]
 		takes := l.book.Estimate(batch...).Round(time.Second)
 		if batch[0].Target() {

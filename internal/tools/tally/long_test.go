@@ -112,7 +112,7 @@ func names(b longrun.Book) string { return strings.Join(slices.Sorted(maps.Keys(
 
 // fuzzer is a step with the targets t1 to t4, of which "body" does what NAME is to do.
 func fuzzer(seconds int, body string) string {
-	return fmt.Sprintf(`fuzz | targets 1m | run() { for NAME in "$@"; do if [ "$NAME" = --list ]; then for n in 1 2 3 4; do echo "t$n %d src/a"; done; else %s; fi; done; }; run`, seconds, body)
+	return fmt.Sprintf(`fuzz | targets 1m | run() { for NAME in "$@"; do if [ "$NAME" = --list ]; then for n in 1 2 3 4; do echo "t$n %d t$n src/a"; done; else %s; fi; done; }; run`, seconds, body)
 }
 
 const fuzzed = `echo "ok - $NAME: the corpus"; echo "ok - $NAME: cov: 1"; echo "--- FUZZED: $NAME, 5 s"`
@@ -332,7 +332,7 @@ func TestATierWhosePartsAreNotDescribedIsRefused(t *testing.T) {
 		{"with a file that is not there", "a | plain 1m src/none | true\n", "src/none"},
 		{"twice", "a | plain 1m src | true\na | plain 1m src | true\n", "two parts"},
 		{"without targets", "a | targets 1m | true\n", "names no target"},
-		{"with a target without files", "a | targets 1m | echo t1 5; true\n", "want NAME SECONDS FILES"},
+		{"with a target without files", "a | targets 1m | echo t1 5; true\n", "want NAME SECONDS PARSERS FILES"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, _, err := newRepository(t, tc.tier).try(context.Background(), 0); err == nil || !strings.Contains(err.Error(), tc.want) {

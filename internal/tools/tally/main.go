@@ -64,8 +64,9 @@ const (
 	// takes names of scripts as arguments, so that a script that failed can be run once more, alone.
 	kindScripts kind = "scripts"
 	// kindTargets is a script that takes names of targets as arguments; without arguments it runs all of them. With --list it prints
-	// a line for each target: its name, the seconds that it runs, and the files that it tests. It ends the output of a target with
-	// "--- FUZZED: NAME, N s", where N is 0 if the target failed. It begins no target that would not end by FUZZ_UNTIL.
+	// a line for each target: its name, the seconds that it runs, the parsers that it feeds with commas between, and the files that it
+	// tests. It ends the output of a target with "--- FUZZED: NAME, N s", where N is 0 if the target failed. It begins no target that
+	// would not end by FUZZ_UNTIL.
 	kindTargets kind = "targets"
 )
 

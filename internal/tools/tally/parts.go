@@ -60,7 +60,7 @@ func (l *long) partsOf(steps []step) error {
 			return err
 		}
 		for _, t := range targets {
-			p := longrun.Part{Name: t.name, Step: s.name, Assumed: t.takes + aroundTarget, Setup: s.assumed, Lanes: lanes}
+			p := longrun.Part{Name: t.name, Step: s.name, Assumed: t.takes + aroundTarget, Setup: s.assumed, Parsers: t.parsers, Lanes: lanes}
 			if err := add(p, t.tests); err != nil {
 				return err
 			}
@@ -71,9 +71,10 @@ func (l *long) partsOf(steps []step) error {
 
 // target is a line of what a step lists.
 type target struct {
-	name  string
-	takes time.Duration
-	tests []string
+	name    string
+	takes   time.Duration
+	parsers []string
+	tests   []string
 }
 
 // targetsOf asks a step for its targets.
@@ -87,14 +88,14 @@ func (l *long) targetsOf(s step) ([]target, error) {
 	var list []target
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
-		if len(fields) < 3 {
-			return nil, fmt.Errorf("%s --list: want NAME SECONDS FILES, not %q", s.command, line)
+		if len(fields) < 4 {
+			return nil, fmt.Errorf("%s --list: want NAME SECONDS PARSERS FILES, not %q", s.command, line)
 		}
 		n, err := strconv.ParseUint(fields[1], 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("%s --list: the seconds of %s: %w", s.command, fields[0], err)
 		}
-		list = append(list, target{name: fields[0], takes: time.Duration(n) * time.Second, tests: fields[2:]})
+		list = append(list, target{name: fields[0], takes: time.Duration(n) * time.Second, parsers: strings.Split(fields[2], ","), tests: fields[3:]})
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s --list names no target", s.command)

@@ -3,6 +3,8 @@ package longrun
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,8 +52,10 @@ func (b Book) Page(parts []Part, at time.Time, commit string) string {
 	fmt.Fprintf(&p, "# Results of `make test-long`\n\n%d of %d parts have passed with the newest files that they test. `make test-long` wrote this page at commit `%s` on\n"+
 		"%s UTC, and reads it back: do not edit it. `make test-long MINUTES=40` runs the parts that have waited longest, as far as\nthey fit, and `PARTS=\"soak, h1_core\"` those alone. `MINUTES=0` runs none and judges the parts anew.\n\n", current, len(parts), commit, at.UTC().Format(dateForm))
 	b.verdicts(&p, parts)
-	p.WriteString("\n`files` is a digest of the files that a part tests. A fuzz target tests the sources of the crates that it names, or of its Go\n" +
-		"package. `fuzzed` counts the seconds since these files last changed in which nothing was found. A finding stays open until the\nfiles change.\n")
+	b.parsers(&p, parts)
+	p.WriteString("\n`files` is a digest of the files that a part tests. A fuzz target tests the files that its header names. Without them\n" +
+		"it tests the sources of the crates that it names, or of its Go package. `fuzzed` counts the seconds since these files last changed in\n" +
+		"which nothing was found. A finding stays open until the files change.\n")
 	var failures []string
 	table(&p, []string{stepTable, "result", columnPassedOn, columnCommit, columnSeconds, columnPassed, columnSkipped, columnFiles}, parts, func(part Part) []string {
 		r := b[part.Name]
@@ -112,6 +116,29 @@ func (b Book) verdicts(p *strings.Builder, parts []Part) {
 		{"were fuzzed for an hour since that change, and have no open finding", fuzzed, targets},
 	} {
 		p.WriteString(line([]string{v.that, fmt.Sprintf("%d of %d", len(v.names), v.of), cmp.Or(strings.Join(v.names, ", "), none)}))
+	}
+}
+
+// parsers writes a table of the parsers that several targets feed, with the sum of their times.
+func (b Book) parsers(p *strings.Builder, parts []Part) {
+	targets := map[string][]string{}
+	sums := map[string]time.Duration{}
+	for _, part := range parts {
+		for _, parser := range part.Parsers {
+			targets[parser] = append(targets[parser], code(part.Name))
+			if r := b[part.Name]; !r.failed() {
+				sums[parser] += r.fuzzed(part)
+			}
+		}
+	}
+	var rows strings.Builder
+	for _, parser := range slices.Sorted(maps.Keys(targets)) {
+		if len(targets[parser]) > 1 {
+			rows.WriteString(line([]string{parser, strings.Join(targets[parser], ", "), seconds(sums[parser])}))
+		}
+	}
+	if rows.Len() > 0 {
+		p.WriteString("\nThe time of a parser is the sum of those of its targets that have no open finding.\n\n" + head([]string{"parser", "targets", columnFuzzed}) + rows.String())
 	}
 }
 

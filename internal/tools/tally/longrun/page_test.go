@@ -103,6 +103,30 @@ func TestThePageSaysAtItsTopWhichPartsNeedARun(t *testing.T) {
 	}
 }
 
+func TestAParserHasTheTimesOfItsTargets(t *testing.T) {
+	target := func(name, files string, parsers ...string) Part {
+		return Part{Name: name, Files: files, Parsers: parsers, Lanes: 2}
+	}
+	fuzzed := func(d time.Duration) Record {
+		r := passed(1, 1)
+		r.Fuzzed = d
+		return r
+	}
+	found := failedAt(fuzzed(time.Hour), 2)
+	found.Finding = "crash-1"
+	parts := []Part{target("core", "f", "HTTP/2", "HPACK"), target("through", "f", "HTTP/1", "HTTP/2"), target("older", "g", "HTTP/1"),
+		target("bad", "f", "HTTP/1"), target("hpack", "f", "HPACK"), target("crl", "f", "crl")}
+	page := Book{"core": fuzzed(10 * time.Second), "through": fuzzed(20 * time.Second), "older": fuzzed(time.Hour), "bad": found, "hpack": fuzzed(3 * time.Second),
+		"crl": fuzzed(time.Second)}.Page(parts, noon, "c")
+	want := "| parser | targets | fuzzed, s |\n|---|---|---|\n| HPACK | `core`, `hpack` | 13 |\n| HTTP/1 | `through`, `older`, `bad` | 20 |\n| HTTP/2 | `core`, `through` | 30 |\n\n"
+	if !strings.Contains(page, want) {
+		t.Errorf("%q is missing in\n%s", want, page)
+	}
+	if _, err := Read(page); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestADamagedPageIsRefusedByItsLine(t *testing.T) {
 	parts := []Part{{Name: "soak"}, {Name: "dns", Lanes: 2}}
 	page := Book{"soak": failedAt(passed(1, 1), 1), "dns": passed(1, 1)}.Page(parts, noon, "c")

@@ -22,6 +22,8 @@ type Part struct {
 	Assumed time.Duration
 	// Setup is how long a run of targets takes before the first one begins.
 	Setup time.Duration
+	// Parsers are what a target feeds with bytes.
+	Parsers []string
 	// Lanes is how many targets of the step run at once. It is 0 for a part that is a whole step.
 	Lanes int
 }
