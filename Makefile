@@ -89,8 +89,8 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
 
-interop: build ## every check of tests/interop with an unmodified ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 25 minutes)
-	@ZTUNNEL="$(ZTUNNEL)" tests/interop/run.sh
+interop: build ## every check of tests/interop with an unmodified ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel, and AGENTGATEWAY=/path/to/agentgateway for one more; root; 25 minutes)
+	@ZTUNNEL="$(ZTUNNEL)" AGENTGATEWAY="$(AGENTGATEWAY)" tests/interop/run.sh
 
 interop-sides: build ## scripts of tests/accept and tests/faults with an unmodified ztunnel behind the client, then behind the server (root; half an hour)
 	@ZTUNNEL="$(ZTUNNEL)" tests/interop/sides.sh

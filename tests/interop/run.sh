@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Runs the scripts of this folder (all, or those named) against the unmodified ztunnel that ZTUNNEL names, and adds up.
+# 15-agentgateway is among all of them where AGENTGATEWAY names an agentgateway.
 set -uo pipefail
 cd "$(dirname "$0")"
 passed=0 failed=0 skipped=0
 scripts=("$@")
-[ ${#scripts[@]} -gt 0 ] || scripts=([0-9]*.sh)
+if [ ${#scripts[@]} = 0 ]; then
+  for s in [0-9]*.sh; do [ "$s" = 15-agentgateway.sh ] && [ -z "${AGENTGATEWAY:-}" ] || scripts+=("$s"); done
+fi
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
   echo "== $s"
